@@ -1,0 +1,157 @@
+"""The records of the Hierarchical Transition Graph: directions, strategies, transitions and experiences.
+
+A *direction* is a coarse optimisation intent, a *strategy* a code-level way under one direction, a *transition* the
+knowledge of going from one direction to the next, and an *experience* one measured step.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from htam_agent.coding.plan import Mapping, PlanEdit, Staging
+from htam_agent.operator import OperatorClass, OperatorFeatures
+from htam_agent.verdict import DeviceFacts
+from htam_agent.words import Backend, Bottleneck, DType, Precision, Record, StepVerdict
+
+SCHEMA_VERSION = 1
+START = "start"
+"""The pseudo-direction before the first step: transitions out of it say what to begin with."""
+
+
+class Direction(Record):
+    """A global node. `symptoms` maps a bottleneck to how well this direction answers it, 0 to 1."""
+
+    id: str
+    title: str
+    intent: str
+    when: str
+    symptoms: dict[Bottleneck, float] = Field(default_factory=dict)
+    provenance: Literal["seed", "user", "learned"] = "seed"
+
+
+class Preconditions(Record):
+    """All set fields must hold. Row facts are those of OperatorFeatures, plan facts those of the best plan so far."""
+
+    reductions_min: int | None = None
+    reductions_max: int | None = None
+    rows_min: int | None = None
+    rows_max: int | None = None
+    columns_min: int | None = None
+    columns_max: int | None = None
+    columns_multiple_of: int | None = None
+    row_bytes_min: int | None = None
+    row_bytes_max: int | None = None
+    transcendentals_min: int | None = None
+    dtypes: list[DType] | None = None
+    operator_classes: list[OperatorClass] | None = None
+    operators_any: list[str] | None = None
+    """At least one of these ATen names ("aten.exp") occurs."""
+    compute_capability_min: int | None = None
+    """90 for sm_90; cuda only."""
+    plan_mapping: list[Mapping] | None = None
+    plan_staging: list[Staging] | None = None
+
+
+class Strategy(Record):
+    """A local node: data, not code. `edit` changes the plan and `block` (Jinja, rendered by the template coder into the
+    skeleton's `slot`) is the executable template, which a chat model is shown too."""
+
+    id: str
+    direction: str
+    backend: Backend
+    title: str
+    how: str
+    slot: str | None = None
+    block: str = ""
+    edit: PlanEdit = Field(default_factory=PlanEdit)
+    preconditions: Preconditions = Field(default_factory=Preconditions)
+    pitfalls: list[str] = Field(default_factory=list)
+    source: str = ""
+    """Where the advice comes from (vendor guide, measurement)."""
+    provenance: Literal["seed", "user", "learned"] = "seed"
+
+
+class Transition(Record):
+    """An edge from one direction (or START) to another with its prior: the expected share of the remaining gap that the
+    step closes, worth `pseudo_counts` observations."""
+
+    source: str
+    target: str
+    when: str
+    why: str
+    risk: str
+    prior: float = Field(ge=-1.0, le=1.0)
+    pseudo_counts: float = Field(2.0, gt=0.0)
+    provenance: Literal["seed", "user", "learned"] = "seed"
+
+    @property
+    def id(self) -> str:
+        return f"{self.source}->{self.target}"
+
+
+class Experience(Record):
+    """One measured step. `id` is idempotent: f"{run}:{step}:{candidate index}"; a replayed node rewrites the record."""
+
+    id: str
+    run: str
+    step: int
+    candidate: int
+    task: str
+    """Task id: name and content hash."""
+    features: OperatorFeatures
+    precision: Precision
+    bottleneck: Bottleneck
+    """Of the best kernel before the step ("unknown" at the first)."""
+    fraction_of_floor: float | None = None
+    prefix: tuple[str, ...] = ()
+    """Directions of the preceding steps, oldest first, nearest last."""
+    direction: str
+    strategy: str
+    verdict: StepVerdict
+    time_before_ms: float
+    """Best correct time before the step (the reference's at the first)."""
+    time_after_ms: float | None = None
+    floor_ms: float | None = None
+    seconds: float = 0.0
+    tokens: int = 0
+    reason: str = ""
+    device: DeviceFacts
+    created: str = ""
+    """UTC, ISO 8601."""
+
+
+class ScoredDirection(Record):
+    """A direction with its score (expected share of the remaining gap closed) and the terms in words."""
+
+    direction: str
+    score: float
+    why: str
+
+
+class ScoredStrategy(Record):
+    strategy: Strategy
+    score: float
+    why: str
+
+
+class SelectionState(Record):
+    """What selection attends to."""
+
+    backend: Backend
+    features: OperatorFeatures
+    operators: list[str]
+    compute_capability: int | None = None
+    bottleneck: Bottleneck = "unknown"
+    fraction_of_floor: float | None = None
+    prefix: tuple[str, ...] = ()
+    prefix_outcomes: tuple[float, ...] = ()
+    """Outcome of each step of the prefix: share of the gap closed, negative for a failure."""
+    tried: tuple[str, ...] = ()
+    """Strategy ids already tried on the best kernel so far; they are not offered again."""
+    plan_mapping: Mapping | None = None
+    plan_staging: Staging | None = None
+    plan_strategies: tuple[str, ...] = ()
+    steps_left: int = 1
+    seed: int = 0

@@ -1,0 +1,165 @@
+"""What tools and the evaluator answer: values, never exceptions (see errors.py for broken infrastructure)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from htam_agent.words import Backend, Bottleneck, Protocol, Record, Stage, Verdict
+
+
+class Speedups(Record):
+    """Reference time over candidate time against each baseline; null where the baseline was not measured."""
+
+    eager: float | None = None
+    eager_tf32: float | None = None
+    compile: float | None = None
+    best: float | None = None
+    reason: str = ""
+    """Why a value is null."""
+
+
+class Interval(Record):
+    """Confidence interval (at least 95 %) of the speedup over `best`."""
+
+    low: float
+    high: float
+
+
+class Times(Record):
+    """Median milliseconds; null where not measured."""
+
+    candidate: float | None = None
+    eager: float | None = None
+    eager_tf32: float | None = None
+    compile: float | None = None
+    best: float | None = None
+    floor: float | None = None
+
+
+class Check(Record):
+    """One named check of an evaluation."""
+
+    name: str
+    passed: bool
+    detail: str = ""
+
+
+class DeviceFacts(Record):
+    """Where a number was measured: every record carries it."""
+
+    backend: Backend
+    name: str
+    """"NVIDIA H200", or the CPU's model name."""
+    architecture: str
+    """"sm_90", or the machine ("x86_64")."""
+    driver: str = ""
+    compiler: str = ""
+    torch: str = ""
+    libraries: dict[str, str] = Field(default_factory=dict)
+    threads: int = 0
+    """CPU threads (cpp) or multiprocessors (cuda)."""
+    memory_bytes: int = 0
+
+
+class Ceilings(Record):
+    """What this device reaches at most, measured once: bytes per second of a large copy (read plus written), and
+    FP32 multiply-add operations per second (two for each)."""
+
+    copy_bytes_per_second: float
+    fp32_operations_per_second: float
+    launch_seconds: float = 0.0
+    """Seconds of one empty call (a kernel launch, or a parallel region)."""
+
+
+class CompileResult(Record):
+    """Outcome of building a candidate. `ok` false: `log` holds the compiler's own words."""
+
+    ok: bool
+    backend: Backend
+    log: str = ""
+    binary: str = ""
+    """Path of the cubin or shared library; empty when the file builds itself (load_inline) or there is nothing to build."""
+    folder: str = ""
+    """The candidate's own folder: its file and its binary lie there."""
+    seconds: float = 0.0
+    cached: bool = False
+    deferred: bool = False
+    """True when the candidate builds itself at import (load_inline): the build happens inside the run stage."""
+    stage: Stage = "compile"
+    reason: str = ""
+    kernels: list[KernelResources] = Field(default_factory=list)
+
+
+class KernelResources(Record):
+    """Static facts of one built kernel (cuda: from the cubin)."""
+
+    name: str
+    registers: int | None = None
+    spill_bytes: int | None = None
+    static_shared_bytes: int | None = None
+
+
+class Launch(Record):
+    """One kernel launch that a candidate's launcher recorded."""
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    dynamic_shared_bytes: int = 0
+
+
+class RunResult(Record):
+    """Outcome of judging one candidate: the verdict, the stage that it reached, each check, and the times."""
+
+    verdict: Verdict
+    stage: Stage
+    reason: str = ""
+    protocols: dict[Protocol, Verdict] = Field(default_factory=dict)
+    checks: list[Check] = Field(default_factory=list)
+    speedup: Speedups = Field(default_factory=Speedups)
+    interval: Interval | None = None
+    faster: bool = False
+    times_ms: Times = Field(default_factory=Times)
+    launches: list[Launch] = Field(default_factory=list)
+    confinement: list[str] = Field(default_factory=list)
+    """The layers that were active round the candidate, e.g. ["process-group", "landlock", "no-network"]."""
+    confinement_missing: list[str] = Field(default_factory=list)
+    seconds: float = 0.0
+
+
+class ProfileResult(Record):
+    """Where a correct kernel stands against the device's ceilings."""
+
+    bottleneck: Bottleneck
+    diagnosis: str
+    """One or two sentences that a coder can act on."""
+    achieved_bytes_per_second: float = 0.0
+    achieved_operations_per_second: float = 0.0
+    floor_ms: float = 0.0
+    fraction_of_floor: float = 0.0
+    """floor_ms / time: 1 is speed of light."""
+    registers: int | None = None
+    spill_bytes: int | None = None
+    shared_bytes: int | None = None
+    occupancy: float | None = None
+    """Resident warps over the most that a multiprocessor holds; null for cpp."""
+    limited_by: str = ""
+    """What bounds the occupancy: registers, shared memory, threads, blocks."""
+
+
+FailureKind = Literal["compile", "load", "policy", "construct", "run", "wrong", "quarantined", "unsupported"]
+
+
+class Failure(Record):
+    """Why a candidate did not become correct: what the repair edge carries."""
+
+    kind: FailureKind
+    stage: Stage
+    reason: str
+    evidence: str = ""
+    """Compiler log or comparison report, shortened."""
+
+
+CompileResult.model_rebuild()
