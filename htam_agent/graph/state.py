@@ -1,0 +1,120 @@
+"""What flows through the graph: ids, numbers and short text. Sources, logs and profiles lie in the run's folder."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from htam_agent.runs.records import Result
+from htam_agent.task import Task
+from htam_agent.verdict import Failure, Speedups
+from htam_agent.words import Bottleneck, Record, Verdict
+
+PREFIX_LENGTH = 6
+"""Steps that selection looks back on; older ones are on disk. Keeps a checkpoint's size constant."""
+
+
+class Candidate(Record):
+    """One candidate of the current step. `status` says what happens to it next:
+
+    written -> compile; built -> run; correct -> profile; profiled, failed -> learn; broken -> repair.
+    """
+
+    step: int
+    index: int
+    attempt: int = 0
+    strategy: str = ""
+    tried: tuple[str, ...] = ()
+    """Strategies of this step's attempts, in order."""
+    status: Literal["planned", "written", "built", "correct", "profiled", "broken", "failed"] = "planned"
+    verdict: Verdict | None = None
+    speedup: Speedups = Field(default_factory=Speedups)
+    time_ms: float | None = None
+    failure: Failure | None = None
+    tokens: int = 0
+    tool_seconds: float = 0.0
+    """Spent in generating, building, running and profiling."""
+
+    @property
+    def key(self) -> str:
+        """"step/index": the key in the state's `candidates`."""
+        return f"{self.step}/{self.index}"
+
+
+class Best(Record):
+    """The best correct kernel so far: where it lies and how it stands."""
+
+    step: int
+    index: int
+    attempt: int
+    time_ms: float
+    speedup: Speedups
+    bottleneck: Bottleneck = "unknown"
+    fraction_of_floor: float | None = None
+
+
+class Past(Record):
+    """One earlier step as selection sees it."""
+
+    direction: str
+    strategy: str
+    outcome: float
+    """Share of the remaining gap closed; negative for a failure."""
+    line: str
+    """For people and models: direction, strategy, verdict, speedup."""
+
+
+class Draft(Record):
+    """The step under way."""
+
+    step: int
+    direction: str = ""
+    why: str = ""
+    strategies: tuple[str, ...] = ()
+    """Retrieved strategy ids, best first."""
+    started: float = 0.0
+    """Seconds since the epoch."""
+
+
+def merge_candidates(left: dict[str, Candidate], right: dict[str, Candidate]) -> dict[str, Candidate]:
+    """Reducer: later entries win, and only the newest step is kept, so that checkpoints do not grow."""
+    merged = {**left, **right}
+    newest = max((candidate.step for candidate in merged.values()), default=0)
+    return {key: candidate for key, candidate in merged.items() if candidate.step == newest}
+
+
+class InputState(TypedDict):
+    """What a caller gives."""
+
+    task: Task
+
+
+class OutputState(TypedDict):
+    """What a caller gets."""
+
+    result: Result
+
+
+class State(TypedDict, total=False):
+    """The whole state."""
+
+    task: Task
+    result: Result
+    run: str
+    """The run's folder."""
+    draft: Draft
+    candidates: Annotated[dict[str, Candidate], merge_candidates]
+    best: Best | None
+    past: list[Past]
+    """The last PREFIX_LENGTH steps, nearest last."""
+    tried: list[str]
+    """Strategies tried since the best kernel changed, and refused ones; not offered again."""
+    idle_steps: int
+    """Steps in a row without a better kernel."""
+    seconds: float
+    """Wall time of the run so far, over all its processes."""
+    tokens: int
+    stop: str
+    """Why the run ends; empty while it goes on."""

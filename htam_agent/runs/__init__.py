@@ -1,0 +1,1 @@
+"""A run's folder and the records in it."""

@@ -1,0 +1,124 @@
+"""Records of a run: its options, its steps, and the result that crosses the graph's border."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from htam_agent.task import Task
+from htam_agent.verdict import Interval, ProfileResult, Speedups, Times
+from htam_agent.words import Backend, Policy, Precision, Protocol, Record, StepVerdict
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+OPTIMIZE_SCHEMA: Literal["htam.optimize/1"] = "htam.optimize/1"
+
+
+class RunOptions(Record):
+    """The choices that define a run; stored in the run's folder, so that a resume goes on under the same ones."""
+
+    backend: Backend
+    coder: Literal["template", "model"] = "template"
+    steps: int = Field(6, ge=1, le=1000)
+    precision: Precision = "tf32"
+    protocol: Protocol = "strict"
+    policy: Policy | None = None
+    """None: by the traced operators (library-allowed with a matmul, convolution or attention)."""
+    memory_mode: Literal["full"] = "full"
+    candidates: int = Field(1, ge=1, le=16)
+    repairs: int = Field(2, ge=0, le=16)
+    """Repairs of one candidate in one step."""
+    seed: int = 0
+    """Of selection. The evaluator's seeds are secret and are not derived from it."""
+    max_seconds: float | None = None
+    no_progress_steps: int = Field(4, ge=1)
+    """Stop after so many steps in a row that did not improve the best kernel."""
+    compile_baseline: bool | None = None
+    build_seconds: float = 60.0
+    run_seconds: float = 60.0
+
+
+class CandidateSummary(Record):
+    """One candidate of a step as the report shows it."""
+
+    index: int
+    attempts: int
+    strategy: str
+    verdict: StepVerdict
+    stage: str = ""
+    reason: str = ""
+    speedup: Speedups = Field(default_factory=Speedups)
+    time_ms: float | None = None
+    folder: str = ""
+    """Relative to the run's folder."""
+
+
+class StepRecord(Record):
+    """One finished step. The fields up to `candidates` are those of the optimize object."""
+
+    step: int
+    direction: str
+    why: str
+    strategy: str
+    verdict: StepVerdict
+    reason: str = ""
+    speedup: Speedups = Field(default_factory=Speedups)
+    candidates: list[CandidateSummary] = Field(default_factory=list)
+    improved: bool = False
+    """True when the step made a new best kernel."""
+    seconds: float = 0.0
+    tokens: int = 0
+    agent_seconds: float = 0.0
+    """Of `seconds`, what the agent itself took: all but generating by a model, building, running and profiling."""
+
+
+class Cost(Record):
+    """`usd` is null when a model's price is not known."""
+
+    usd: float | None = 0.0
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+class Result(Record):
+    """What a run returns; the object that `htam optimize --json` prints. `kernel` is null when the original is kept."""
+
+    schema_: Literal["htam.optimize/1"] = Field(OPTIMIZE_SCHEMA, alias="schema", serialization_alias="schema")
+    run: str
+    """The run's folder."""
+    task: str
+    backend: Backend
+    device: str
+    precision: Precision
+    policy: Policy
+    verdict: StepVerdict
+    reason: str = ""
+    """Why the run stopped, and why there is no kernel where there is none."""
+    kernel: str | None = None
+    speedup: Speedups = Field(default_factory=Speedups)
+    interval: Interval | None = None
+    faster: bool = False
+    times_ms: Times = Field(default_factory=Times)
+    profile: ProfileResult | None = None
+    cost: Cost = Field(default_factory=Cost)
+    steps: list[StepRecord] = Field(default_factory=list)
+    source: Task | None = None
+    """The task as it was given: what `load` rebuilds the constructor's arguments from."""
+
+    def load(self, state: dict[str, Tensor] | None = None) -> nn.Module:
+        """The kernel as a module: `ModelNew`, built with the task's constructor arguments, on the run's device.
+
+        `state` is a state dict of the original model; without it the task's own freshly made parameters are taken.
+        This runs the kernel's and the task's code in the calling process.
+
+        Raises RunError when there is no kernel, or its file is gone.
+        """
+        from htam_agent.runs.loading import load_kernel
+
+        return load_kernel(self, state)
+
+    def to_json(self) -> str:
+        """One line of JSON in the contract's form."""
+        return self.model_dump_json(by_alias=True)
