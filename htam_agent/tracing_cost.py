@@ -1,0 +1,142 @@
+"""What a traced graph must move and compute at least, and the class that its operators put it into."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from htam_agent.operator import Argument, Node, NodeReference, OperatorClass
+from htam_agent.words import DType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from torch import fx
+
+VIEWS = {
+    "view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "expand", "permute", "transpose", "t", "alias", "detach",
+    "slice", "select", "as_strided", "split", "split_with_sizes", "chunk", "unbind", "diagonal", "unfold", "lift_fresh",
+    "getitem", "empty", "empty_like", "empty_strided", "view_as_real", "view_as_complex",
+}  # fmt: skip
+"""Operators that move no data."""
+
+REDUCING = {
+    "sum", "mean", "amax", "amin", "max", "min", "var", "std", "var_mean", "std_mean", "linalg_vector_norm", "norm",
+    "logsumexp", "prod", "argmax", "argmin", "any", "all",
+}  # fmt: skip
+WEIGHTS = {
+    "gelu": 5, "silu": 4, "mish": 5, "softplus": 4, "elu": 4, "hardswish": 4, "hardsigmoid": 3, "sigmoid": 3,
+    "hardtanh": 2, "clamp": 2, "leaky_relu": 2, "_prelu_kernel": 2, "log_sigmoid_forward": 4, "addcmul": 2, "addcdiv": 2,
+    "_softmax": 5, "_log_softmax": 5, "native_layer_norm": 8, "native_batch_norm": 4, "native_group_norm": 8,
+    "_fused_rms_norm": 5, "var": 4, "std": 4, "logsumexp": 4, "linalg_vector_norm": 2, "_native_batch_norm_legit": 4,
+    "_native_batch_norm_legit_no_training": 4, "cudnn_batch_norm": 4,
+}  # fmt: skip
+"""Scalar operations for each element of the operators that are more than one."""
+
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "attention": ("scaled_dot_product", "_flash_attention", "_efficient_attention"),
+    "convolution": ("convolution", "cudnn_convolution", "mkldnn_convolution", "_slow_conv", "thnn_conv"),
+    "matmul": ("mm", "addmm", "bmm", "baddbmm", "matmul", "mv", "addmv", "dot", "einsum", "linear", "_scaled_mm"),
+    "pooling": ("max_pool", "avg_pool", "adaptive_", "_adaptive_", "fractional_max", "mkldnn_max_pool"),
+    "scan": ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"),
+    "loss": ("mse_loss", "nll_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "_ctc_loss", "kl_div"),
+    "softmax": ("_softmax", "_log_softmax", "_safe_softmax"),
+    "normalization": ("native_layer_norm", "native_batch_norm", "native_group_norm", "_fused_rms_norm",
+                      "_native_batch_norm", "cudnn_batch_norm", "_batch_norm"),
+}  # fmt: skip
+HEAVY = ("attention", "convolution", "matmul", "pooling", "scan")
+
+
+def operator_class(operators: Sequence[str], nodes: Sequence[Node] = ()) -> OperatorClass:
+    """The class of the whole: the heaviest family that occurs, `composite` for two heavy ones."""
+    names = {name.split(".")[1] for name in operators if name.startswith("aten.")}
+    found = [family for family, members in FAMILIES.items() if any(_is_member(name, members) for name in names)]
+    heavy = [family for family in found if family in HEAVY]
+    if len(heavy) > 1:
+        return "composite"
+    first: OperatorClass | None = next((family for family in _ORDER if family in found), None)
+    if first is not None:
+        return first
+    if names & REDUCING:
+        return "normalization" if _keeps_size(nodes) else "reduction"
+    return "pointwise" if names - VIEWS else "other"
+
+
+_ORDER: tuple[OperatorClass, ...] = (
+    "attention", "convolution", "matmul", "pooling", "scan", "loss", "softmax", "normalization",
+)  # fmt: skip
+
+
+def _is_member(name: str, members: tuple[str, ...]) -> bool:
+    return name in members or any(len(member) > 6 and name.startswith(member) for member in members)
+
+
+def _keeps_size(nodes: Sequence[Node]) -> bool:
+    """True when an output is as large as the largest input: the reductions scale it rather than replace it."""
+    by_name = {node.name: node for node in nodes}
+    largest = max((node.outputs[0].elements for node in nodes if node.kind == "input" and node.outputs), default=0)
+    returned = [by_name[ref.node] for ref in references(nodes[-1].arguments)] if nodes else []
+    return any(node.outputs and node.outputs[0].elements >= largest > 1 for node in returned)
+
+
+def references(arguments: Sequence[Argument]) -> Iterator[NodeReference]:
+    """Every node reference, nested lists included."""
+    for argument in arguments:
+        if isinstance(argument, NodeReference):
+            yield argument
+        elif isinstance(argument, list):
+            yield from references(argument)
+
+
+def unavoidable_bytes(nodes: Sequence[Node], item_bytes: Mapping[DType, int]) -> int:
+    """Bytes of every input, parameter, buffer and constant that a computing operator reads, once, plus every output that
+    is no view of one of them, and every tensor of the caller that is overwritten."""
+    roots: dict[str, str] = {}
+    read: set[str] = set()
+    written: set[str] = set()
+    sizes: dict[str, int] = {}
+    for node in nodes:
+        sizes[node.name] = sum(info.elements * item_bytes[info.dtype] for info in node.outputs[:1])
+        used = [roots[ref.node] for ref in references([*node.arguments, *node.keywords.values()]) if ref.node in roots]
+        short = node.target.split(".")[1] if node.target.startswith("aten.") else node.target
+        if node.kind == "output":
+            written.update(used)
+        elif node.kind != "call" or not used or (short not in VIEWS):
+            roots[node.name] = node.name
+            read.update(used[1:] if short == "copy_" else used)
+            written.update(f"{used[0]}:overwritten" for _ in [0] if short == "copy_" and used)
+        else:
+            roots[node.name] = used[0]
+    given = {node.name for node in nodes if node.kind not in ("call", "output")}
+    overwritten = {key.partition(":")[0] for key in written if ":" in key}
+    produced = {key for key in written if ":" not in key and key not in given}
+    return sum(sizes[key] for key in read & given) + sum(sizes[key] for key in produced | overwritten)
+
+
+def count_operations(traced: fx.GraphModule) -> int:
+    """Floating-point operations: 2mnk for matrix products, one for each element and scalar operation else."""
+    from torch.utils.flop_counter import flop_registry
+
+    total = 0
+    for node in traced.graph.nodes:
+        if node.op != "call_function" or not hasattr(node.target, "overloadpacket"):
+            continue
+        packet = node.target.overloadpacket
+        short = packet.__name__
+        value = node.meta.get("val")
+        if packet in flop_registry:
+            arguments = [getattr(item, "meta", {}).get("val", item) for item in node.args]
+            words = {key: getattr(item, "meta", {}).get("val", item) for key, item in node.kwargs.items()}
+            total += int(flop_registry[packet](*arguments, **words, out_val=value))
+        elif short not in VIEWS and short not in ("clone", "_to_copy", "copy_", "copy", "full", "ones", "zeros"):
+            total += WEIGHTS.get(short, 1) * _extent(node, value)
+    return total
+
+
+def _extent(node: fx.Node, value: object) -> int:
+    """Elements that the operator walks: of its largest tensor, read or written."""
+    sizes = [math.prod(getattr(leaf, "shape", ())) for leaf in (value if isinstance(value, tuple | list) else [value])]
+    for item in node.all_input_nodes:
+        shape = getattr(item.meta.get("val"), "shape", None)
+        sizes.append(math.prod(shape) if shape is not None else 0)
+    return max(sizes, default=0)
