@@ -22,4 +22,4 @@ DType = Literal["float32", "float16", "bfloat16", "float64", "int64", "int32", "
 class Record(BaseModel):
     """Base of frozen data records: unknown fields are an error, so that a typo is never silently dropped."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from htam_agent.task import Task
 from htam_agent.verdict import Interval, ProfileResult, Speedups, Times
+from htam_agent.version import __version__
 from htam_agent.words import Backend, Policy, Precision, Protocol, Record, StepVerdict
 
 if TYPE_CHECKING:
@@ -38,6 +40,24 @@ class RunOptions(Record):
     compile_baseline: bool | None = None
     build_seconds: float = 60.0
     run_seconds: float = 60.0
+
+
+class RunManifest(Record):
+    """What a run was started with: `run.json`."""
+
+    schema_: Literal["htam.run/1"] = Field("htam.run/1", alias="schema", serialization_alias="schema")
+    task: Task
+    options: RunOptions
+    version: str
+    """Of htam_agent."""
+    created: str
+    """UTC, ISO 8601."""
+
+    @classmethod
+    def begin(cls, task: Task, options: RunOptions) -> RunManifest:
+        """The manifest of a run that starts now."""
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        return cls(schema="htam.run/1", task=task, options=options, version=__version__, created=created)
 
 
 class CandidateSummary(Record):

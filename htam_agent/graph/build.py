@@ -1,0 +1,53 @@
+"""The graph, as it is drawn:
+
+    START -> prepare -> select_direction -> retrieve_strategies -> generate -> compile -> run -> profile -> learn
+                ^                              ^          |          |                   |
+                |                              +- repair <+----------+                   |
+                +------------------------------ next step -------------------------------+-> finish -> END
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from langgraph.graph import END, START, StateGraph
+
+from htam_agent.graph import nodes, routes
+from htam_agent.graph.context import Context
+from htam_agent.graph.state import InputState, OutputState, State
+
+if TYPE_CHECKING:
+    from langgraph.graph.state import CompiledStateGraph
+
+
+def build_graph() -> StateGraph[State, Context, InputState, OutputState]:
+    """The agent's graph, not compiled: input {task}, output {result}, context `Context`."""
+    graph = StateGraph(State, context_schema=Context, input_schema=InputState, output_schema=OutputState)
+    graph.add_node("prepare", nodes.prepare)
+    graph.add_node("select_direction", nodes.select_direction)
+    graph.add_node("retrieve_strategies", nodes.retrieve_strategies)
+    graph.add_node("generate", nodes.generate)
+    graph.add_node("compile", nodes.compile)
+    graph.add_node("run", nodes.run)
+    graph.add_node("profile", nodes.profile)
+    graph.add_node("repair", nodes.repair)
+    graph.add_node("learn", nodes.learn)
+    graph.add_node("finish", nodes.finish)
+
+    graph.add_edge(START, "prepare")
+    graph.add_conditional_edges("prepare", routes.after_prepare)
+    graph.add_conditional_edges("select_direction", routes.after_select)
+    graph.add_edge("retrieve_strategies", "generate")
+    graph.add_conditional_edges("generate", routes.after_generate)
+    graph.add_conditional_edges("compile", routes.after_compile)
+    graph.add_conditional_edges("run", routes.after_run)
+    graph.add_conditional_edges("repair", routes.after_repair)
+    graph.add_edge("profile", "learn")
+    graph.add_conditional_edges("learn", routes.after_learn)
+    graph.add_edge("finish", END)
+    return graph
+
+
+def compiled() -> CompiledStateGraph[State, Context, InputState, OutputState]:
+    """The graph compiled without a checkpointer: for servers, and for drawing."""
+    return build_graph().compile()

@@ -1,0 +1,134 @@
+"""The run-time context: clients and processes. Never checkpointed; a resumed run gets a new one."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from htam_agent.runs.folder import RunFolder, new_run_folder
+from htam_agent.runs.records import RunManifest, RunOptions
+from htam_agent.verdict import Times
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from langchain_core.tools import BaseTool
+
+    from htam_agent.coding.base import Coder
+    from htam_agent.memory.store import MemoryStore
+    from htam_agent.operator import OperatorFeatures, OperatorProfile
+    from htam_agent.task import Task
+    from htam_agent.verdict import Ceilings, DeviceFacts
+    from htam_agent.words import Policy
+
+
+class BenchLike(Protocol):
+    """What the graph needs of an evaluator bound to one task (evaluation/bench.py)."""
+
+    operator: OperatorProfile
+    device: DeviceFacts
+    ceilings: Ceilings
+    policy: Policy
+
+    def open(self) -> OperatorProfile: ...
+    def baselines(self) -> Times: ...
+    def use_baselines(self, times: Times) -> None: ...
+    def close(self) -> None: ...
+
+
+class BenchFactory(Protocol):
+    """Opens the evaluator of one task; swapped by settings."""
+
+    def __call__(self, task: Task, options: RunOptions, folder: Path) -> BenchLike: ...
+
+
+class ToolFactory(Protocol):
+    """The three tools compile, run and profile, bound to a bench."""
+
+    def __call__(self, bench: BenchLike) -> Mapping[str, BaseTool]: ...
+
+
+@dataclass
+class Session:
+    """One run under way in this process: its folder, its evaluator, its tools."""
+
+    folder: RunFolder
+    bench: BenchLike
+    tools: Mapping[str, BaseTool]
+    operator: OperatorProfile
+    features: OperatorFeatures
+    baselines: Times
+
+
+@dataclass
+class Context:
+    """Everything that nodes reach for. One context may serve several runs at once (each has its own session)."""
+
+    options: RunOptions
+    memory: MemoryStore
+    coder: Coder
+    open_bench: BenchFactory
+    make_tools: ToolFactory
+    runs: Path
+    folder: Path | None = None
+    """The folder of the one run of this context; None: each run makes its own under `runs`."""
+    sessions: dict[str, Session] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def start_run(self, task: Task) -> RunFolder:
+        """The folder of a run that begins, with its manifest; a run begun before in `folder` is taken up again.
+
+        Raises RunError when the folder cannot be written.
+        """
+        if self.folder is not None and (self.folder / "run.json").exists():
+            return RunFolder(self.folder)
+        folder = RunFolder.create(self.folder or new_run_folder(self.runs, task.name))
+        folder.write("run.json", RunManifest.begin(task, self.options))
+        return folder
+
+    def session(self, task: Task, run: str) -> Session:
+        """The session of this run, opened on first use (again after a resume).
+
+        Raises TaskError when the task cannot be loaded, BackendUnavailable, and WorkerError.
+        """
+        with self.lock:
+            found = self.sessions.get(run)
+        if found is not None:
+            return found
+        session = self._open(task, RunFolder(Path(run)))
+        with self.lock:
+            self.sessions[run] = session
+        return session
+
+    def _open(self, task: Task, folder: RunFolder) -> Session:
+        from htam_agent.tracing import features_of
+
+        bench = self.open_bench(task, self.options, folder.root)
+        try:
+            operator = bench.open()
+            folder.write("operator.json", operator)
+            baselines = folder.read("baselines.json", Times)
+            if baselines is None:
+                baselines = bench.baselines()
+                folder.write("baselines.json", baselines)
+            else:
+                bench.use_baselines(baselines)
+        except BaseException:
+            bench.close()
+            raise
+        return Session(folder, bench, self.make_tools(bench), operator, features_of(operator), baselines)
+
+    def close_session(self, run: str) -> None:
+        """End the processes of one run."""
+        with self.lock:
+            session = self.sessions.pop(run, None)
+        if session is not None:
+            session.bench.close()
+
+    def close(self) -> None:
+        """End the processes of every run, and the store."""
+        for run in list(self.sessions):
+            self.close_session(run)
+        self.memory.close()

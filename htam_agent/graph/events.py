@@ -1,0 +1,55 @@
+"""Progress: small events on LangGraph's custom stream, for terminals, notebooks and parent graphs."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from typing_extensions import NotRequired, TypedDict
+
+if TYPE_CHECKING:
+    from langgraph.runtime import Runtime
+
+    from htam_agent.graph.context import Context
+
+
+class Event(TypedDict):
+    """One event. `kind`: prepare, prepared, direction, strategies, code, compiled, judged, profiled, repair, learned,
+    finishing. `text` is a short sentence; further keys by kind."""
+
+    kind: str
+    text: str
+    time: float
+    step: NotRequired[int]
+    attempt: NotRequired[int]
+    why: NotRequired[str]
+    best: NotRequired[float | None]
+    floor: NotRequired[float | None]
+    speedup: NotRequired[float | None]
+
+
+def emit(
+    runtime: Runtime[Context],
+    kind: str,
+    text: str,
+    *,
+    step: int | None = None,
+    attempt: int | None = None,
+    why: str | None = None,
+    best: float | None = None,
+    floor: float | None = None,
+    speedup: float | None = None,
+) -> None:
+    """Send an event to whoever streams the graph; nobody listening costs nothing."""
+    event = Event(kind=kind, text=text, time=time.time())
+    if step is not None:
+        event["step"] = step
+    if attempt is not None:
+        event["attempt"] = attempt
+    if why is not None:
+        event["why"] = why
+    if best is not None or floor is not None:
+        event["best"], event["floor"] = best, floor
+    if speedup is not None:
+        event["speedup"] = speedup
+    runtime.stream_writer(event)

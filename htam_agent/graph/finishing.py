@@ -1,0 +1,111 @@
+"""The finish node's work: measure the winner again, fresh; export it; write the result and the report."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from htam_agent.graph.events import emit
+from htam_agent.graph.toolbox import call_tool
+from htam_agent.report.markdown import write_report
+from htam_agent.runs.folder import write_atomically
+from htam_agent.runs.records import CandidateSummary, Cost, Result, StepRecord
+from htam_agent.verdict import CompileResult, ProfileResult, RunResult
+
+if TYPE_CHECKING:
+    from langgraph.runtime import Runtime
+
+    from htam_agent.graph.context import Context, Session
+    from htam_agent.graph.state import State
+
+REMEASURED = 3
+"""How many of the best candidates are measured again at most before the original is kept."""
+
+
+def finish_run(state: State, runtime: Runtime[Context], session: Session) -> Result:
+    """The result of the run. Nothing is taken from the run's own measurements: the kernel that is returned was judged
+    again in a fresh process, under new secret seeds, and is not slower than the original."""
+    started = time.monotonic()
+    steps = _steps(session)
+    emit(runtime, "finishing", "measuring the winner again in a fresh process")
+    folder, answer, reason = _confirmed(session, steps)
+    reason = "; ".join(text for text in (state["stop"], reason) if text)
+    options = runtime.context.options
+    common = Result(
+        run=str(session.folder.root),
+        task=state["task"].id,
+        backend=options.backend,
+        device=session.bench.device.name,
+        precision=options.precision,
+        policy=session.bench.policy,
+        verdict="at-floor" if any(step.verdict == "at-floor" for step in steps) else "failed",
+        reason=reason,
+        times_ms=session.baselines,
+        cost=Cost(
+            usd=0.0 if options.coder == "template" else None,
+            tokens=state.get("tokens", 0),
+            seconds=round(state.get("seconds", 0.0) + time.monotonic() - started, 3),
+        ),
+        steps=steps,
+        source=state["task"],
+    )
+    result = common if folder is None or answer is None else _with_kernel(session, common, folder, answer)
+    session.folder.write("result.json", result)
+    write_report(session.folder, result, session.operator)
+    return result
+
+
+def _with_kernel(session: Session, result: Result, folder: Path, answer: RunResult) -> Result:
+    kernel = session.folder.path("kernel.py")
+    write_atomically(kernel, (folder / "kernel.py").read_text(encoding="utf-8"))
+    changes: dict[str, object] = {
+        "verdict": "correct",
+        "kernel": str(kernel),
+        "speedup": answer.speedup,
+        "interval": answer.interval,
+        "faster": answer.faster,
+        "times_ms": answer.times_ms,
+        "profile": session.folder.read(f"{folder.relative_to(session.folder.root)}/profile.json", ProfileResult),
+    }
+    return result.model_copy(update=changes)
+
+
+def _steps(session: Session) -> list[StepRecord]:
+    root = session.folder.root
+    found = (session.folder.read(str(path.relative_to(root)), StepRecord) for path in session.folder.steps())
+    return [step for step in found if step is not None]
+
+
+def _confirmed(session: Session, steps: list[StepRecord]) -> tuple[Path | None, RunResult | None, str]:
+    """The best candidate that is again correct and not slower than the original; else why there is none."""
+    correct = [candidate for step in steps for candidate in step.candidates if candidate.verdict == "correct"]
+    correct.sort(key=lambda candidate: candidate.speedup.best or 0.0, reverse=True)
+    reasons = []
+    for candidate in correct[:REMEASURED]:
+        folder = session.folder.path(candidate.folder)
+        answer = _judged_again(session, candidate)
+        if answer.verdict != "correct":
+            reasons.append(f"{candidate.strategy} was {answer.verdict} when measured again: {answer.reason}")
+            continue
+        original = answer.speedup.eager if answer.speedup.eager is not None else answer.speedup.best
+        if original is not None and original < 1.0:
+            reasons.append(f"{candidate.strategy} is slower than the original ({original:.3f}x), which is kept")
+            continue
+        return folder, answer, ""
+    if not correct and not any(step.verdict == "at-floor" for step in steps):
+        reasons.append("no candidate was correct")
+    return None, None, "; ".join(reasons)
+
+
+def _judged_again(session: Session, candidate: CandidateSummary) -> RunResult:
+    """A fresh judgement of this candidate, kept on disk so that a resumed finish does not repeat it."""
+    record = f"{candidate.folder}/final.json"
+    stored = session.folder.read(record, RunResult)
+    if stored is not None:
+        return stored
+    kernel = str(session.folder.path(candidate.folder) / "kernel.py")
+    call_tool(session, "compile", kernel, CompileResult)
+    answer = call_tool(session, "run", kernel, RunResult)
+    session.folder.write(record, answer)
+    return answer

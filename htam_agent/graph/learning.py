@@ -1,0 +1,183 @@
+"""The learn node's work: one measured step becomes a record, experiences, and perhaps a new best kernel."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from htam_agent.graph.events import emit
+from htam_agent.graph.state import PREFIX_LENGTH, Best, Candidate, Draft, Past, State
+from htam_agent.memory.attention import share_closed
+from htam_agent.memory.model import Experience
+from htam_agent.runs.records import CandidateSummary, RunOptions, StepRecord
+from htam_agent.verdict import ProfileResult
+
+if TYPE_CHECKING:
+    from langgraph.runtime import Runtime
+
+    from htam_agent.graph.context import Context, Session
+
+AT_FLOOR = 0.95
+NOTICEABLE = 1.005
+"""A new best must be 0.5 % faster: less is the spread of the measurement."""
+
+
+def learn_step(state: State, runtime: Runtime[Context], session: Session) -> State:
+    """Close the step under way. Writes steps/NNNN.json and the experiences, both under idempotent names."""
+    draft, before = state["draft"], state.get("best")
+    candidates = [candidate for candidate in state["candidates"].values() if candidate.step == draft.step]
+    for candidate in candidates:
+        _remember(state, runtime.context, session, candidate)
+    winner = _winner(candidates)
+    improved = winner is not None and _better(winner, before)
+    best = _best(session, winner) if winner is not None and improved else before
+    seconds = max(0.0, time.time() - draft.started)
+    record = _record(session, draft, candidates, winner, improved, seconds)
+    session.folder.write(f"steps/{draft.step:04d}.json", record)
+    emit(runtime, "learned", f"{record.strategy}: {record.verdict}", step=draft.step, speedup=record.speedup.best)
+    used = [name for candidate in candidates for name in candidate.tried]
+    after: State = {
+        "best": best,
+        "past": [*state.get("past", []), _past(session, record, before, winner)][-PREFIX_LENGTH:],
+        # Against a new best kernel every other strategy deserves another look; its own path is in its plan.
+        "tried": used if improved else sorted({*state.get("tried", []), *used}),
+        "idle_steps": 0 if improved else state.get("idle_steps", 0) + 1,
+        "seconds": state.get("seconds", 0.0) + seconds,
+        "tokens": state.get("tokens", 0) + record.tokens,
+    }
+    after["stop"] = _stop(after, runtime.context.options, draft, candidates)
+    return after
+
+
+def _winner(candidates: list[Candidate]) -> Candidate | None:
+    correct = [candidate for candidate in candidates if candidate.status == "profiled"]
+    return max(correct, key=lambda candidate: candidate.speedup.best or 0.0, default=None)
+
+
+def _better(winner: Candidate, before: Best | None) -> bool:
+    """By the ratio to the baseline measured in the same rounds: it cancels what drifts between measurements."""
+    if before is None:
+        return True
+    return (winner.speedup.best or 0.0) > NOTICEABLE * (before.speedup.best or 0.0)
+
+
+def _best(session: Session, winner: Candidate) -> Best:
+    folder = session.folder.candidate(winner.step, winner.index, winner.attempt).relative_to(session.folder.root)
+    profile = session.folder.read(f"{folder}/profile.json", ProfileResult)
+    return Best(
+        step=winner.step,
+        index=winner.index,
+        attempt=winner.attempt,
+        time_ms=winner.time_ms or 0.0,
+        speedup=winner.speedup,
+        bottleneck=profile.bottleneck if profile else "unknown",
+        fraction_of_floor=profile.fraction_of_floor if profile else None,
+    )
+
+
+def _record(
+    session: Session,
+    draft: Draft,
+    candidates: list[Candidate],
+    winner: Candidate | None,
+    improved: bool,
+    seconds: float,
+) -> StepRecord:
+    shown = winner or candidates[0]
+    return StepRecord(
+        step=draft.step,
+        direction=draft.direction,
+        why=draft.why,
+        strategy=shown.strategy,
+        verdict=shown.verdict or "failed",
+        reason=shown.failure.reason if shown.failure else "",
+        speedup=shown.speedup,
+        candidates=[_summary(session, candidate) for candidate in candidates],
+        improved=improved,
+        seconds=seconds,
+        tokens=sum(candidate.tokens for candidate in candidates),
+        agent_seconds=max(0.0, seconds - sum(candidate.tool_seconds for candidate in candidates)),
+    )
+
+
+def _summary(session: Session, candidate: Candidate) -> CandidateSummary:
+    folder = session.folder.candidate(candidate.step, candidate.index, candidate.attempt)
+    return CandidateSummary(
+        index=candidate.index,
+        attempts=candidate.attempt + 1,
+        strategy=candidate.strategy,
+        verdict=candidate.verdict or "failed",
+        stage=candidate.failure.stage if candidate.failure else "",
+        reason=candidate.failure.reason if candidate.failure else "",
+        speedup=candidate.speedup,
+        time_ms=candidate.time_ms,
+        folder=str(folder.relative_to(session.folder.root)),
+    )
+
+
+def _times(session: Session, before: Best | None, after: float | None) -> tuple[float, float | None]:
+    """Milliseconds before and after the step, both through the ratio to the same baseline."""
+    reference = session.baselines.best or session.baselines.eager or 0.0
+    time_before = reference / before.speedup.best if before and before.speedup.best else reference
+    return time_before, reference / after if after else None
+
+
+def _past(session: Session, record: StepRecord, before: Best | None, winner: Candidate | None) -> Past:
+    time_before, time_after = _times(session, before, winner.speedup.best if winner else None)
+    outcome = share_closed(time_before, time_after, session.baselines.floor)
+    speed = f", {record.speedup.best:.2f}x over best" if record.speedup.best else ""
+    line = f"step {record.step}: {record.direction} / {record.strategy or 'none'}: {record.verdict}{speed}"
+    if record.reason:
+        line += f" ({record.reason[:160]})"
+    return Past(direction=record.direction, strategy=record.strategy, outcome=outcome, line=line)
+
+
+def _remember(state: State, context: Context, session: Session, candidate: Candidate) -> None:
+    """Only facts about kernels enter the memory: a refusal of the coder, before there was a kernel, is none."""
+    draft, before = state["draft"], state.get("best")
+    if not candidate.strategy or candidate.verdict is None:
+        return
+    time_before, time_after = _times(session, before, candidate.speedup.best)
+    experience = Experience(
+        id=f"{Path(state['run']).name}:{candidate.step}:{candidate.index}",
+        run=Path(state["run"]).name,
+        step=candidate.step,
+        candidate=candidate.index,
+        task=state["task"].id,
+        features=session.features,
+        precision=context.options.precision,
+        bottleneck=before.bottleneck if before else "unknown",
+        fraction_of_floor=before.fraction_of_floor if before else None,
+        prefix=tuple(past.direction for past in state.get("past", [])),
+        direction=draft.direction,
+        strategy=candidate.strategy,
+        verdict=candidate.verdict,
+        time_before_ms=time_before,
+        time_after_ms=time_after,
+        floor_ms=session.baselines.floor,
+        seconds=candidate.tool_seconds,
+        tokens=candidate.tokens,
+        reason=candidate.failure.reason[:400] if candidate.failure else "",
+        device=session.bench.device,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    context.memory.add_experience(experience)
+
+
+def _stop(after: State, options: RunOptions, draft: Draft, candidates: list[Candidate]) -> str:
+    """The stop rules; empty while the run goes on."""
+    best = after.get("best")
+    refusals = [candidate.failure.reason for candidate in candidates if not candidate.strategy and candidate.failure]
+    if len(refusals) == len(candidates):
+        return refusals[0]
+    if best and best.fraction_of_floor is not None and best.fraction_of_floor >= AT_FLOOR:
+        return f"at the floor: the kernel reaches {best.fraction_of_floor:.0%} of it"
+    if draft.step >= options.steps:
+        return f"all {options.steps} steps are done"
+    if options.max_seconds is not None and after["seconds"] >= options.max_seconds:
+        return f"the time limit of {options.max_seconds:g} s is reached"
+    if after["idle_steps"] >= options.no_progress_steps:
+        return f"no progress in {after['idle_steps']} steps"
+    return ""

@@ -1,0 +1,113 @@
+"""From the graph's state to what memory and coders are asked."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from htam_agent.coding.base import BestSoFar, Code, CodeRequest, RepairRequest
+from htam_agent.memory.model import SelectionState
+from htam_agent.verdict import ProfileResult
+
+if TYPE_CHECKING:
+    from htam_agent.coding.plan import Plan
+    from htam_agent.graph.context import Context, Session
+    from htam_agent.graph.state import Candidate, State
+
+
+def selection_state(state: State, context: Context, session: Session) -> SelectionState:
+    """What selection attends to before the step under way."""
+    best = state.get("best")
+    plan = _best_plan(state, session)
+    draft = state["draft"]
+    return SelectionState(
+        backend=context.options.backend,
+        features=session.features,
+        operators=session.operator.operators,
+        compute_capability=_compute_capability(session.bench.device.architecture),
+        bottleneck=best.bottleneck if best else "unknown",
+        fraction_of_floor=best.fraction_of_floor if best else None,
+        prefix=tuple(past.direction for past in state.get("past", [])),
+        prefix_outcomes=tuple(past.outcome for past in state.get("past", [])),
+        tried=tuple(state.get("tried", [])),
+        plan_mapping=plan.mapping if plan else None,
+        plan_staging=plan.staging if plan else None,
+        plan_strategies=plan.strategies if plan else (),
+        steps_left=context.options.steps - draft.step + 1,
+        seed=context.options.seed + draft.step,
+    )
+
+
+def code_request(state: State, context: Context, session: Session, candidate: Candidate) -> CodeRequest:
+    """What the coder may look at for this candidate."""
+    from htam_agent.memory.retrieval import retrieve_strategies
+
+    draft = state["draft"]
+    ranked = retrieve_strategies(selection_state(state, context, session), draft.direction, context.memory, limit=64)
+    known = {scored.strategy.id: scored for scored in ranked}
+    return CodeRequest(
+        task_source=state["task"].text,
+        operator=session.operator,
+        backend=context.options.backend,
+        device=session.bench.device,
+        ceilings=session.bench.ceilings,
+        precision=context.options.precision,
+        policy=session.bench.policy,
+        direction=context.memory.direction(draft.direction),
+        direction_why=draft.why,
+        strategies=[known[name] for name in draft.strategies if name in known],
+        best=_best_so_far(state, session),
+        history=[past.line for past in state.get("past", [])],
+        step=draft.step,
+        index=candidate.index,
+    )
+
+
+def repair_request(request: CodeRequest, session: Session, candidate: Candidate) -> RepairRequest:
+    """The failed attempt before this one, with its evidence."""
+    previous = stored_code(session, candidate.step, candidate.index, candidate.attempt - 1)
+    assert candidate.failure is not None and previous is not None, "repair follows a stored, failed attempt"
+    return RepairRequest(
+        request=request,
+        source=previous.source,
+        plan=previous.plan,
+        failure=candidate.failure,
+        tried=list(candidate.tried),
+        attempt=candidate.attempt,
+    )
+
+
+def stored_code(session: Session, step: int, index: int, attempt: int) -> Code | None:
+    """The coder's answer of this attempt, if it was given before (by this process or one that was killed)."""
+    name = session.folder.candidate(step, index, attempt).relative_to(session.folder.root) / "code.json"
+    return session.folder.read(str(name), Code)
+
+
+def _best_plan(state: State, session: Session) -> Plan | None:
+    best = state.get("best")
+    code = stored_code(session, best.step, best.index, best.attempt) if best else None
+    return code.plan if code else None
+
+
+def _best_so_far(state: State, session: Session) -> BestSoFar | None:
+    best = state.get("best")
+    if best is None:
+        return None
+    code = stored_code(session, best.step, best.index, best.attempt)
+    if code is None:
+        return None
+    folder = session.folder.candidate(best.step, best.index, best.attempt).relative_to(session.folder.root)
+    return BestSoFar(
+        source=code.source,
+        plan=code.plan,
+        times_ms=session.baselines.model_copy(update={"candidate": best.time_ms}),
+        profile=session.folder.read(f"{folder}/profile.json", ProfileResult),
+    )
+
+
+def _compute_capability(architecture: str) -> int | None:
+    """90 for "sm_90"."""
+    found = re.fullmatch(r"sm_(\d+)a?", architecture)
+    return int(found[1]) if found else None
+
+

@@ -1,0 +1,49 @@
+"""Result.load: the kernel as a module in the caller's own process."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from htam_agent.errors import RunError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from torch import Tensor, nn
+
+    from htam_agent.runs.records import Result
+
+
+def load_kernel(result: Result, state: dict[str, Tensor] | None) -> nn.Module:
+    """Build `ModelNew` from the result's kernel file with the task's constructor arguments, and load the parameters.
+
+    Raises RunError when the result has no kernel or its file is gone.
+    """
+    import torch
+
+    from htam_agent.evaluation.loading import load_task
+
+    if result.kernel is None or result.source is None:
+        raise RunError(
+            f"This result has no kernel ({result.verdict}: {result.reason}).", "Keep the original module.", "no-kernel"
+        )
+    device = torch.device("cuda" if result.backend == "cuda" else "cpu")
+    loaded = load_task(result.source, device)
+    module: nn.Module = _import_file(Path(result.kernel)).ModelNew(*loaded.init_inputs)
+    module.to(device)
+    module.load_state_dict(loaded.model.state_dict() if state is None else state)
+    return module
+
+
+def _import_file(path: Path) -> ModuleType:
+    name = f"htam_kernel_{path.parent.name}".replace("-", "_")
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise RunError(f"The kernel file {str(path)!r} is gone.", "Run the task again.", "no-kernel")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
