@@ -63,6 +63,13 @@ class DeviceFacts(Record):
     memory_bytes: int = 0
 
 
+class CacheCeiling(Record):
+    """A cache level: a task whose unavoidable bytes are at most `bytes` stays in it between timed calls."""
+
+    bytes: int
+    copy_bytes_per_second: float
+
+
 class Ceilings(Record):
     """What this device reaches at most, measured once: bytes per second of a large copy (read plus written), and
     FP32 multiply-add operations per second (two for each)."""
@@ -71,6 +78,15 @@ class Ceilings(Record):
     fp32_operations_per_second: float
     launch_seconds: float = 0.0
     """Seconds of one empty call (a kernel launch, or a parallel region)."""
+    caches: list[CacheCeiling] = Field(default_factory=list)
+    """cpp: cache levels, smallest first; empty where timing flushes the cache (cuda)."""
+
+    def copy_rate(self, working_set: int) -> float:
+        """Bytes per second that a copy reaches when `working_set` bytes stay in the nearest cache that holds them."""
+        for cache in self.caches:
+            if working_set <= cache.bytes:
+                return max(cache.copy_bytes_per_second, self.copy_bytes_per_second)
+        return self.copy_bytes_per_second
 
 
 class CompileResult(Record):
