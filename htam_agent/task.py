@@ -142,7 +142,9 @@ def _from_factory(module: str, symbol: str) -> Task:
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError) as error:
-        raise TaskError(f"The module {module!r} cannot be found: {error}.", "Check PYTHONPATH.", "task-missing") from error
+        raise TaskError(
+            f"The module {module!r} cannot be found: {error}.", "Check PYTHONPATH.", "task-missing"
+        ) from error
     if spec is None or spec.origin is None or not Path(spec.origin).is_file():
         raise TaskError(f"There is no module {module!r}.", "Check the name and PYTHONPATH.", "task-missing")
     data = Path(spec.origin).read_bytes()

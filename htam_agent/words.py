@@ -16,7 +16,9 @@ Verdict = Literal["correct", "wrong", "failed", "quarantined"]
 StepVerdict = Literal["correct", "wrong", "failed", "quarantined", "at-floor"]
 Stage = Literal["load", "policy", "compile", "construct", "run", "verify", "time"]
 Bottleneck = Literal["memory", "compute", "latency", "launch", "unknown"]
-DType = Literal["float32", "float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool", "other"]
+DType = Literal[
+    "float32", "float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool", "other"
+]
 
 
 class Record(BaseModel):

@@ -1,9 +1,9 @@
 """The graph, as it is drawn:
 
-    START -> prepare -> select_direction -> retrieve_strategies -> generate -> compile -> run -> profile -> learn
-                ^                              ^          |          |                   |
-                |                              +- repair <+----------+                   |
-                +------------------------------ next step -------------------------------+-> finish -> END
+START -> prepare -> select_direction -> retrieve_strategies -> generate -> compile -> run -> profile -> learn
+            ^                              ^          |          |                   |
+            |                              +- repair <+----------+                   |
+            +------------------------------ next step -------------------------------+-> finish -> END
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from langchain_core.tools import BaseTool
+    from langgraph.runtime import Runtime
 
     from htam_agent.coding.base import Coder
     from htam_agent.memory.store import MemoryStore
@@ -132,3 +133,18 @@ class Context:
         for run in list(self.sessions):
             self.close_session(run)
         self.memory.close()
+
+
+_default: list[Context] = []
+
+
+def context_of(runtime: Runtime[Context]) -> Context:
+    """The run's context. A server that passes none gets one made from this process's settings, once."""
+    context: Context | None = runtime.context
+    if context is not None:
+        return context
+    if not _default:
+        from htam_agent.graph.embedding import default_context
+
+        _default.append(default_context())
+    return _default[0]

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from htam_agent.graph.context import context_of
 from htam_agent.graph.events import emit
 from htam_agent.graph.toolbox import call_tool
 from htam_agent.report.markdown import write_report
@@ -31,7 +32,7 @@ def finish_run(state: State, runtime: Runtime[Context], session: Session) -> Res
     emit(runtime, "finishing", "measuring the winner again in a fresh process")
     folder, answer, reason = _confirmed(session, steps)
     reason = "; ".join(text for text in (state["stop"], reason) if text)
-    options = runtime.context.options
+    options = context_of(runtime).options
     common = Result(
         run=str(session.folder.root),
         task=state["task"].id,

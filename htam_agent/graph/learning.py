@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from htam_agent.graph.context import context_of
 from htam_agent.graph.events import emit
 from htam_agent.graph.state import PREFIX_LENGTH, Best, Candidate, Draft, Past, State
 from htam_agent.memory.attention import share_closed
@@ -29,7 +30,7 @@ def learn_step(state: State, runtime: Runtime[Context], session: Session) -> Sta
     draft, before = state["draft"], state.get("best")
     candidates = [candidate for candidate in state["candidates"].values() if candidate.step == draft.step]
     for candidate in candidates:
-        _remember(state, runtime.context, session, candidate)
+        _remember(state, context_of(runtime), session, candidate)
     winner = _winner(candidates)
     improved = winner is not None and _better(winner, before)
     best = _best(session, winner) if winner is not None and improved else before
@@ -47,7 +48,7 @@ def learn_step(state: State, runtime: Runtime[Context], session: Session) -> Sta
         "seconds": state.get("seconds", 0.0) + seconds,
         "tokens": state.get("tokens", 0) + record.tokens,
     }
-    after["stop"] = _stop(after, runtime.context.options, draft, candidates)
+    after["stop"] = _stop(after, context_of(runtime).options, draft, candidates)
     return after
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from langgraph.runtime import Runtime
 
-from htam_agent.graph.context import Context, Session
+from htam_agent.graph.context import Context, Session, context_of
 from htam_agent.graph.events import emit
 from htam_agent.graph.learning import learn_step
 from htam_agent.graph.requests import code_request, repair_request, selection_state, stored_code
@@ -31,18 +31,19 @@ AT_FLOOR = 0.95
 
 
 def _session(state: State, runtime: Runtime[Context]) -> Session:
-    return runtime.context.session(state["task"], state["run"])
+    return context_of(runtime).session(state["task"], state["run"])
 
 
 def prepare(state: State, runtime: Runtime[Context]) -> State:
     """Load and trace the task in a worker, and measure the baselines and the floor."""
     started = time.monotonic()
     task = state["task"]
-    run = state.get("run") or str(runtime.context.start_run(task).root)
+    run = state.get("run") or str(context_of(runtime).start_run(task).root)
     emit(runtime, "prepare", f"loading and tracing {task.name}")
-    session = runtime.context.session(task, run)
+    session = context_of(runtime).session(task, run)
     best, floor = session.baselines.best, session.baselines.floor
-    emit(runtime, "prepared", f"{session.operator.operator_class} on {session.bench.device.name}", best=best, floor=floor)
+    what = f"{session.operator.operator_class} on {session.bench.device.name}"
+    emit(runtime, "prepared", what, best=best, floor=floor)
     return {
         "run": run,
         "draft": Draft(step=0),
@@ -82,7 +83,7 @@ def select_direction(state: State, runtime: Runtime[Context]) -> State:
     session = _session(state, runtime)
     draft = Draft(step=state["draft"].step + 1, started=time.time())
     opened: State = {**state, "draft": draft}
-    scored = score_directions(selection_state(opened, runtime.context, session), runtime.context.memory)
+    scored = score_directions(selection_state(opened, context_of(runtime), session), context_of(runtime).memory)
     if not scored:
         return {"stop": "no direction has an applicable strategy left"}
     chosen = scored[0]
@@ -94,14 +95,15 @@ def retrieve_strategies(state: State, runtime: Runtime[Context]) -> State:
     """Fetch the direction's local strategies, filtered and ranked, and plan the step's candidates."""
     from htam_agent.memory.retrieval import retrieve_strategies as retrieve
 
-    context, draft = runtime.context, state["draft"]
+    context, draft = context_of(runtime), state["draft"]
     wanted = max(5, context.options.candidates + context.options.repairs)
     session = _session(state, runtime)
     found = retrieve(selection_state(state, context, session), draft.direction, context.memory, limit=wanted)
     names = tuple(scored.strategy.id for scored in found)
     emit(runtime, "strategies", ", ".join(names), step=draft.step)
     # A template candidate is one strategy, so more candidates than strategies would write the same kernel twice.
-    count = min(context.options.candidates, len(names)) if context.options.coder == "template" else context.options.candidates
+    asked = context.options.candidates
+    count = min(asked, len(names)) if context.options.coder == "template" else asked
     planned = [Candidate(step=draft.step, index=index) for index in range(count)]
     return {
         "draft": draft.model_copy(update={"strategies": names}),
@@ -115,10 +117,10 @@ def generate(state: State, runtime: Runtime[Context]) -> State:
 
     def write(candidate: Candidate) -> Candidate:
         started = time.monotonic()
-        request = code_request(state, runtime.context, session, candidate)
+        request = code_request(state, context_of(runtime), session, candidate)
         code = stored_code(session, candidate.step, candidate.index, candidate.attempt)
         if code is None:
-            code = _ask(runtime.context, session, request, candidate)
+            code = _ask(context_of(runtime), session, request, candidate)
         emit(runtime, "code", code.strategy or code.refusal, step=candidate.step, attempt=candidate.attempt)
         changes: dict[str, object] = {
             "tokens": candidate.tokens + code.prompt_tokens + code.completion_tokens,
@@ -168,7 +170,7 @@ def repair(state: State, runtime: Runtime[Context]) -> State:
     """Give each broken candidate another attempt while it has one left; then it is a recorded failure."""
 
     def decide(candidate: Candidate) -> Candidate:
-        if candidate.attempt >= runtime.context.options.repairs:
+        if candidate.attempt >= context_of(runtime).options.repairs:
             return candidate.model_copy(update={"status": "failed"})
         reason = candidate.failure.reason if candidate.failure else ""
         emit(runtime, "repair", reason, step=candidate.step, attempt=candidate.attempt + 1)
@@ -187,7 +189,7 @@ def finish(state: State, runtime: Runtime[Context]) -> State:
     from htam_agent.graph.finishing import finish_run
 
     result = finish_run(state, runtime, _session(state, runtime))
-    runtime.context.close_session(state["run"])
+    context_of(runtime).close_session(state["run"])
     return {"result": result}
 
 

@@ -66,7 +66,8 @@ def code_request(state: State, context: Context, session: Session, candidate: Ca
 def repair_request(request: CodeRequest, session: Session, candidate: Candidate) -> RepairRequest:
     """The failed attempt before this one, with its evidence."""
     previous = stored_code(session, candidate.step, candidate.index, candidate.attempt - 1)
-    assert candidate.failure is not None and previous is not None, "repair follows a stored, failed attempt"
+    assert previous is not None, "repair follows a stored attempt"
+    assert candidate.failure is not None, "repair follows a failure"
     return RepairRequest(
         request=request,
         source=previous.source,
@@ -109,5 +110,3 @@ def _compute_capability(architecture: str) -> int | None:
     """90 for "sm_90"."""
     found = re.fullmatch(r"sm_(\d+)a?", architecture)
     return int(found[1]) if found else None
-
-

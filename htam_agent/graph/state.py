@@ -39,7 +39,7 @@ class Candidate(Record):
 
     @property
     def key(self) -> str:
-        """"step/index": the key in the state's `candidates`."""
+        """ "step/index": the key in the state's `candidates`."""
         return f"{self.step}/{self.index}"
 
 

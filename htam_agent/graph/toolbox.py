@@ -63,7 +63,9 @@ def compile_candidate(session: Session, runtime: Runtime[Context], candidate: Ca
     if answer.ok:
         return candidate.model_copy(update={"status": "built"})
     kind: FailureKind = "policy" if answer.stage == "policy" else "load" if answer.stage == "load" else "compile"
-    failure = Failure(kind=kind, stage=answer.stage, reason=answer.reason or "does not build", evidence=answer.log[:8000])
+    failure = Failure(
+        kind=kind, stage=answer.stage, reason=answer.reason or "does not build", evidence=answer.log[:8000]
+    )
     return candidate.model_copy(update={"status": "broken", "verdict": "failed", "failure": failure})
 
 
@@ -79,7 +81,12 @@ def run_candidate(session: Session, runtime: Runtime[Context], candidate: Candid
         speedup=answer.speedup.best,
     )
     if answer.verdict == "correct":
-        changes = {"status": "correct", "speedup": answer.speedup, "time_ms": answer.times_ms.candidate, "failure": None}
+        changes = {
+            "status": "correct",
+            "speedup": answer.speedup,
+            "time_ms": answer.times_ms.candidate,
+            "failure": None,
+        }
         return candidate.model_copy(update={**changes, "verdict": "correct"})
     failed = [f"{check.name}: {check.detail}" for check in answer.checks if not check.passed]
     failure = Failure(
@@ -93,7 +100,12 @@ def _failure_kind(answer: RunResult) -> FailureKind:
         return "wrong"
     if answer.verdict == "quarantined":
         return "quarantined"
-    stages: dict[str, FailureKind] = {"load": "load", "policy": "policy", "compile": "compile", "construct": "construct"}
+    stages: dict[str, FailureKind] = {
+        "load": "load",
+        "policy": "policy",
+        "compile": "compile",
+        "construct": "construct",
+    }
     return stages.get(answer.stage, "run")
 
 

@@ -143,6 +143,8 @@ class SelectionState(Record):
     features: OperatorFeatures
     operators: list[str]
     compute_capability: int | None = None
+    device: DeviceFacts | None = None
+    """Where the kernel will run; None: experiences of this device are not told from those of its architecture."""
     bottleneck: Bottleneck = "unknown"
     fraction_of_floor: float | None = None
     prefix: tuple[str, ...] = ()

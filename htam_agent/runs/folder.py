@@ -144,9 +144,7 @@ def find_run(runs: Path, name: str) -> RunFolder:
     for path in (Path(name), runs / name):
         if (path / "run.json").is_file():
             return RunFolder(path)
-    raise RunError(
-        f"There is no run at {name!r} nor in {str(runs)!r}.", "`htam runs` lists the runs.", "run-missing"
-    )
+    raise RunError(f"There is no run at {name!r} nor in {str(runs)!r}.", "`htam runs` lists the runs.", "run-missing")
 
 
 def list_runs(runs: Path) -> list[RunFolder]:

@@ -1,0 +1,150 @@
+"""The library's entry points. htam_agent/__init__.py names them lazily, so that importing the package is cheap."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from htam_agent.errors import RunError
+from htam_agent.runs.folder import find_run, new_run_folder
+from htam_agent.runs.records import Result, RunManifest
+from htam_agent.task import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from langgraph.runtime import RunControl
+
+    from htam_agent.graph.context import Context
+    from htam_agent.graph.events import Event
+    from htam_agent.judging import Evaluation
+    from htam_agent.settings import Settings
+
+
+def _ignore(event: Event) -> None:
+    """Nobody listens."""
+
+
+def optimize(
+    task: Task | str,
+    *,
+    listen: Callable[[Event], None] | None = None,
+    control: RunControl | None = None,
+    settings: Settings | None = None,
+    **overrides: object,
+) -> Result:
+    """Make an operator faster: run the whole graph on `task` and return its Result.
+
+    `overrides` are settings by name (backend="cpp", steps=3, memory="folder", out="folder", ...); they win over
+    htam.toml, .env and the environment. `listen` is called with every progress event.
+
+    Raises UsageError (TaskError, SettingsError, BackendUnavailable, StoreError, RunError) for what the caller can
+    mend, InfrastructureError for what broke. A candidate's failure raises nothing: it is in the Result.
+    """
+    from htam_agent.graph.runner import run_graph
+    from htam_agent.runs.cap import keep_under_cap
+    from htam_agent.services import make_context, run_options
+
+    task = Task.parse(task) if isinstance(task, str) else task
+    settings = settings or _settings(overrides)
+    options = run_options(settings)
+    out = Path(settings.out) if settings.out else new_run_folder(Path(settings.runs), task.name)
+    context = make_context(settings, options, out)
+    try:
+        folder = context.start_run(task)
+        keep_under_cap(Path(settings.runs), settings.runs_cap_bytes)
+        return run_graph(context, task, folder, listen or _ignore, control)
+    finally:
+        context.close()
+
+
+def resume(
+    run: str,
+    *,
+    listen: Callable[[Event], None] | None = None,
+    control: RunControl | None = None,
+    settings: Settings | None = None,
+    **overrides: object,
+) -> Result:
+    """Go on with a run that was killed or interrupted, under the options that it was started with; a finished run's
+    result is returned as it is. `run` is a folder, a name under the runs folder, or "last".
+
+    Raises RunError when there is no such run, it is corrupt, or its task changed meanwhile.
+    """
+    from htam_agent.graph.runner import run_graph
+    from htam_agent.services import choose_backend, make_context
+
+    settings = settings or _settings(overrides)
+    folder = find_run(Path(settings.runs), run)
+    finished = folder.read("result.json", Result)
+    if finished is not None:
+        return finished
+    manifest = folder.read("run.json", RunManifest)
+    assert manifest is not None, "find_run looks for run.json"
+    _unchanged(manifest.task)
+    choose_backend(manifest.options.backend)
+    context = make_context(settings, manifest.options, folder.root)
+    try:
+        return run_graph(context, manifest.task, folder, listen or _ignore, control)
+    finally:
+        context.close()
+
+
+def _unchanged(task: Task) -> None:
+    """A run's steps are about one operator: going on with another would mix two."""
+    path = Path(task.path)
+    if not path.is_file():
+        raise RunError(f"The task file {task.path!r} of this run is gone.", "Put it back, then resume.", "run-task")
+    if task.kind == "module":
+        return
+    spelled = task.path if task.kind == "file" else task.symbol
+    now = Task.parse(f"{spelled}:{task.symbol}" if task.kind == "file" else spelled)
+    if now.digest != task.digest:
+        raise RunError(
+            f"The task file {task.path!r} changed since the run began.",
+            "Put the old content back to resume, or start a new run.",
+            "run-task",
+        )
+
+
+async def aoptimize(task: Task | str, *, listen: Callable[[Event], None] | None = None, **overrides: object) -> Result:
+    """`optimize` without blocking the event loop: it runs in a thread of its own. Cancelling the awaiting task stops
+    the run at its next node boundary; it can be resumed."""
+    from langgraph.runtime import RunControl
+
+    control = RunControl()
+    work = functools.partial(optimize, task, listen=listen, control=control, settings=_settings(overrides))
+    try:
+        return await asyncio.to_thread(work)
+    except asyncio.CancelledError:
+        control.request_drain("cancelled")
+        raise
+
+
+def evaluate(task: Task | str, kernels: Iterable[str | Path], **overrides: object) -> Iterator[Evaluation]:
+    """Judge kernel files against a task, each in a process of its own; yields one Evaluation for each, in order.
+
+    Raises UsageError when the task or a setting is at fault. A kernel's faults are in its Evaluation.
+    """
+    from htam_agent.judging import evaluate_kernels
+
+    task = Task.parse(task) if isinstance(task, str) else task
+    return evaluate_kernels(task, [Path(kernel) for kernel in kernels], _settings(overrides))
+
+
+def as_node(context: Context | None = None) -> Callable[[Mapping[str, Task]], dict[str, Result]]:
+    """The whole agent as one node of another graph: it reads `task` from the parent's state and returns `result`.
+
+    The inner graph has no checkpointer of its own. Without `context` one is made from the settings for each call.
+    """
+    from htam_agent.graph.embedding import agent_node
+
+    return agent_node(context)
+
+
+def _settings(overrides: Mapping[str, object]) -> Settings:
+    from htam_agent.settings import Settings
+
+    return Settings.load({name: value for name, value in overrides.items() if value is not None})

@@ -1,0 +1,85 @@
+"""`htam runs`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from pydantic import Field
+
+from htam_agent.cli.options import JsonOption
+from htam_agent.cli.output import print_json
+from htam_agent.words import Record
+
+
+class RunLine(Record):
+    """One run in the list. `state`: finished, unfinished (can be resumed) or corrupt."""
+
+    run: str
+    task: str = ""
+    created: str = ""
+    state: Literal["finished", "unfinished", "corrupt"]
+    steps: int = 0
+    verdict: str = ""
+    speedup: float | None = None
+    kernel: str | None = None
+    reason: str = ""
+
+
+class RunsObject(Record):
+    """What `htam runs --json` prints."""
+
+    schema_: Literal["htam.runs/1"] = Field("htam.runs/1", alias="schema", serialization_alias="schema")
+    folder: str
+    runs: list[RunLine]
+
+
+def runs_command(
+    folder: Annotated[Path | None, typer.Option("--runs", help="The runs folder.")] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """List the runs, oldest first, with what they came to."""
+    from htam_agent.settings import Settings
+
+    settings = Settings.load({"runs": folder} if folder else {})
+    found = RunsObject(schema="htam.runs/1", folder=str(settings.runs), runs=list_lines(Path(settings.runs)))
+    if as_json:
+        print_json(found.model_dump_json(by_alias=True))
+        return 0
+    for line in found.runs:
+        speed = f"{line.speedup:.2f}x over best" if line.speedup is not None else ""
+        typer.echo(f"{line.run}  {line.state:<10} {line.steps} steps  {line.verdict} {speed}{line.reason}".rstrip())
+    if not found.runs:
+        typer.echo(f"No runs in {found.folder}. Start one with `htam optimize TASK`.")
+    return 0
+
+
+def list_lines(runs: Path) -> list[RunLine]:
+    """A line for each run under `runs`; one that cannot be read is listed as corrupt, with the reason."""
+    from htam_agent.errors import RunError
+    from htam_agent.runs.folder import list_runs
+    from htam_agent.runs.records import Result, RunManifest
+
+    lines = []
+    for folder in list_runs(runs):
+        name, steps = folder.root.name, len(folder.steps())
+        try:
+            manifest = folder.read("run.json", RunManifest)
+            result = folder.read("result.json", Result)
+        except RunError as error:
+            lines.append(RunLine(run=name, state="corrupt", steps=steps, reason=error.message))
+            continue
+        lines.append(
+            RunLine(
+                run=name,
+                task=manifest.task.id if manifest else "",
+                created=manifest.created if manifest else "",
+                state="finished" if result else "unfinished",
+                steps=steps,
+                verdict=result.verdict if result else "",
+                speedup=result.speedup.best if result else None,
+                kernel=result.kernel if result else None,
+            )
+        )
+    return lines

@@ -1,0 +1,141 @@
+"""From settings to the run-time context: which coder, which memory, which evaluator."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from htam_agent.errors import BackendUnavailable
+from htam_agent.runs.records import RunOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from langchain_core.tools import BaseTool
+
+    from htam_agent.coding.base import Coder
+    from htam_agent.evaluation.bench import Bench
+    from htam_agent.graph.context import BenchLike, Context
+    from htam_agent.memory.store import MemoryStore
+    from htam_agent.settings import Settings
+    from htam_agent.task import Task
+    from htam_agent.words import Backend
+
+
+def choose_backend(wanted: str) -> Backend:
+    """The backend of this machine: `auto` prefers CUDA.
+
+    Raises BackendUnavailable when the wanted one cannot run here, with the reason.
+    """
+    from htam_agent.backends.registry import backend
+
+    names: list[Backend] = ["cuda", "cpp"] if wanted == "auto" else [cast("Backend", wanted)]
+    reasons = []
+    for name in names:
+        availability = backend(name).available()
+        if availability.ok:
+            return name
+        reasons.append((name, availability))
+    message = " ".join(f"The backend {name} cannot run here: {found.reason}" for name, found in reasons)
+    raise BackendUnavailable(message, " ".join(found.remedy for _, found in reasons))
+
+
+def run_options(settings: Settings) -> RunOptions:
+    """The options of a run that starts under these settings."""
+    seed = settings.seed if settings.seed is not None else int.from_bytes(os.urandom(4), "big")
+    return RunOptions(
+        backend=choose_backend(settings.backend),
+        coder=settings.coder,
+        steps=settings.steps,
+        precision=settings.precision,
+        protocol=settings.protocol,
+        policy=settings.policy,
+        memory_mode=settings.memory_mode,
+        candidates=settings.candidates,
+        repairs=settings.repairs,
+        seed=seed,
+        max_seconds=settings.max_seconds,
+        no_progress_steps=settings.no_progress_steps,
+        compile_baseline=settings.compile_baseline,
+        build_seconds=settings.build_seconds,
+        run_seconds=settings.run_seconds,
+    )
+
+
+def open_memory(settings: Settings) -> MemoryStore:
+    """The memory store that the settings name, seeded, with the user's strategies.
+
+    Raises StoreError when it cannot be opened, SettingsError for a strategy file that does not fit.
+    """
+    from htam_agent.memory.embed import HashingEmbedder
+    from htam_agent.memory.seedfiles import load_strategies
+    from htam_agent.memory.store import MemoryStore
+
+    url = settings.chroma_url
+    store = MemoryStore.open(None if url else settings.memory, url, HashingEmbedder())
+    if settings.strategies:
+        store.add_strategies(list(load_strategies(settings.strategies).values()))
+    return store
+
+
+def make_coder(options: RunOptions, settings: Settings, memory: MemoryStore) -> Coder:
+    """The coder of a run. A model coder is checked here (key and model named) before any work.
+
+    Raises SettingsError.
+    """
+    if options.coder == "template":
+        from htam_agent.coding.template import TemplateCoder
+
+        return TemplateCoder(memory.strategies())
+    from htam_agent.coding.model import ModelCoder
+
+    coder = ModelCoder.from_settings(settings)
+    coder.preflight()
+    return coder
+
+
+def open_bench(task: Task, options: RunOptions, folder: Path) -> Bench:
+    """An evaluator of this task; its processes start when it is opened."""
+    from htam_agent.evaluation.bench import Bench, Limits
+
+    return Bench(
+        task,
+        backend=options.backend,
+        precision=options.precision,
+        protocol=options.protocol,
+        policy=options.policy,
+        folder=folder,
+        limits=Limits(build_seconds=options.build_seconds, run_seconds=options.run_seconds),
+        compile_baseline=options.compile_baseline,
+    )
+
+
+def make_tools(bench: BenchLike) -> Mapping[str, BaseTool]:
+    """The built-in tools compile, run and profile on this bench."""
+    from htam_agent.evaluation.bench import Bench
+    from htam_agent.tools import registry
+
+    assert isinstance(bench, Bench), "the built-in tools need the built-in evaluator"
+    return registry.make_tools(bench)
+
+
+def make_context(settings: Settings, options: RunOptions, folder: Path | None = None) -> Context:
+    """A context for one run in `folder`, or, without one, for any number of runs under the settings' runs folder."""
+    from htam_agent.graph.context import Context
+
+    memory = open_memory(settings)
+    try:
+        coder = make_coder(options, settings, memory)
+    except BaseException:
+        memory.close()
+        raise
+    return Context(
+        options=options,
+        memory=memory,
+        coder=coder,
+        open_bench=open_bench,
+        make_tools=make_tools,
+        runs=settings.runs,
+        folder=folder,
+    )
