@@ -76,7 +76,8 @@ class CudaBackend:
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def build(self, source: str, folder: Path, limits: BuildLimits) -> CompileResult:
-        """NVRTC cannot be interrupted: whoever must keep `limits.build_seconds` calls this in a process that it kills."""
+        """Compile in this process. NVRTC cannot be interrupted: whoever must keep `limits.build_seconds` calls this in
+        a process that it kills, with `architecture` given (asking the device starts a process of its own)."""
         started = time.monotonic()
         module = preload()
         binary = folder / binary_name(source, self.target())
@@ -131,6 +132,7 @@ def preload() -> ModuleType:
     try:
         # Any call makes the bindings load the library, and NVRTC's built-ins with it.
         nvrtc.nvrtcVersion()
+        _header_folder()
     except (RuntimeError, OSError) as error:
         raise BackendUnavailable(f"NVRTC cannot be loaded: {error}.", INSTALL) from error
     module: ModuleType = nvrtc

@@ -1,4 +1,4 @@
-"""Compiler options, the same for every kernel: the harness and a candidate's own launcher must build the same binary."""
+"""Compiler options, the same for every kernel: harness and launcher must build the same binary."""
 
 from __future__ import annotations
 

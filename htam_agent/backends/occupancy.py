@@ -69,7 +69,7 @@ def limits_of(architecture: str) -> ArchitectureLimits | None:
 
 
 def occupancy(limits: ArchitectureLimits, threads: int, registers: int, shared_bytes: int) -> Occupancy:
-    """Occupancy of blocks of `threads` threads with `registers` a thread and `shared_bytes` a block (static and dynamic).
+    """Occupancy of blocks of `threads` threads, `registers` a thread, `shared_bytes` a block (static and dynamic).
 
     Raises ValueError unless threads is 1 to 1024, registers 0 to 255 and shared_bytes not negative.
     """

@@ -19,18 +19,25 @@ DEVICE_FILES = ("nvidiactl", "nvidia0", "dxg", "nvhost-ctrl-gpu")
 # Prints one JSON object. Figures that a driver does not give are left out.
 CHILD = """
 import json, sys
-from cuda.bindings import driver
+try:
+    from cuda.bindings import driver
+    driver.cuDriverGetVersion()
+except Exception as error:
+    print(json.dumps({"error": f"{type(error).__name__}: {error}"}))
+    raise SystemExit(0)
 def call(result):
     error, *values = result
     if error:
         code, text = driver.cuGetErrorString(error)
-        raise SystemExit(json.dumps({"error": (text or b"").decode() or str(error)}))
+        print(json.dumps({"error": (text or b"").decode() or str(error)}))
+        raise SystemExit(0)
     return values[0] if values else None
 call(driver.cuInit(0))
 wanted = int(sys.argv[1])
 count = call(driver.cuDeviceGetCount())
 if wanted >= count:
-    raise SystemExit(json.dumps({"error": f"device {wanted} was asked for and {count} are visible"}))
+    print(json.dumps({"error": f"device {wanted} was asked for and {count} are visible"}))
+    raise SystemExit(0)
 device = call(driver.cuDeviceGet(wanted))
 def attribute(name):
     error, value = driver.cuDeviceGetAttribute(
@@ -87,7 +94,7 @@ def ask_device(device: int = 0) -> DeviceAnswer:
     except ValidationError:
         return DeviceAnswer(reason=f"asking the CUDA driver failed: {' '.join(text[-1:])[:300]}", remedy=DRIVER_REMEDY)
     if figures.error:
-        return DeviceAnswer(reason=f"the CUDA driver says: {figures.error}", remedy=DRIVER_REMEDY)
+        return DeviceAnswer(reason=f"asking the CUDA driver failed: {figures.error}", remedy=DRIVER_REMEDY)
     return DeviceAnswer(facts=_facts(figures))
 
 

@@ -11,7 +11,7 @@ from htam_agent.errors import BackendUnavailable
 from htam_agent.words import Backend as BackendName
 
 
-def get_backend(name: BackendName, *, device: int = 0) -> Backend:
+def backend(name: BackendName, *, device: int = 0) -> Backend:
     """The backend of this name, whether or not it works here. Raises BackendUnavailable for an unknown name."""
     if name == "cpp":
         return CppBackend()
@@ -22,16 +22,16 @@ def get_backend(name: BackendName, *, device: int = 0) -> Backend:
 
 def require_backend(name: BackendName, *, device: int = 0) -> Backend:
     """The backend, or BackendUnavailable with its reason when kernels cannot be built and run here."""
-    backend = get_backend(name, device=device)
-    answer = backend.available()
+    found = backend(name, device=device)
+    answer = found.available()
     if not answer.ok:
         raise BackendUnavailable(f"The backend {name} does not work on this machine: {answer.reason}.", answer.remedy)
-    return backend
+    return found
 
 
 def choose_backend(wanted: BackendName | Literal["auto"], *, device: int = 0) -> Backend:
     """`auto` takes cuda where a GPU answers, else cpp. Raises BackendUnavailable when what is wanted does not work."""
     if wanted != "auto":
         return require_backend(wanted, device=device)
-    cuda = get_backend("cuda", device=device)
+    cuda = backend("cuda", device=device)
     return cuda if cuda.available().ok else require_backend("cpp")
