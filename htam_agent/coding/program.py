@@ -104,6 +104,8 @@ class RowProgram(Record):
     """Keys of a dict layout, in the order of `outputs`."""
     inputs: list[str] = Field(default_factory=list)
     """Forward's positional argument paths in order, used or not: "0", "1.mask"."""
+    scalars: dict[str, bool | int | float | str | None] = Field(default_factory=dict)
+    """Plain Python arguments by path. The program holds for these values only."""
 
     @property
     def reductions(self) -> list[Value]:
