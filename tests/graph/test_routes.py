@@ -1,0 +1,67 @@
+"""Routers as a table: whatever the candidates' mixture, the step goes on and ends."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from htam_agent.graph import routes
+from htam_agent.graph.state import Candidate, State, merge_candidates
+
+STATUSES = ("planned", "written", "built", "correct", "profiled", "broken", "failed")
+
+
+def state_of(statuses: list[str]) -> State:
+    made = [Candidate(step=1, index=index, status=status) for index, status in enumerate(statuses)]
+    return {"candidates": {candidate.key: candidate for candidate in made}, "stop": ""}
+
+
+def test_a_single_candidate_takes_the_drawn_path() -> None:
+    assert routes.after_generate(state_of(["written"])) == "compile"
+    assert routes.after_generate(state_of(["failed"])) == "learn"
+    assert routes.after_compile(state_of(["built"])) == "run"
+    assert routes.after_compile(state_of(["broken"])) == "repair"
+    assert routes.after_run(state_of(["correct"])) == "profile"
+    assert routes.after_run(state_of(["broken"])) == "repair"
+    assert routes.after_repair(state_of(["planned"])) == "generate"
+    assert routes.after_repair(state_of(["failed"])) == "learn"
+
+
+def test_a_failed_candidate_does_not_hold_up_the_others() -> None:
+    assert routes.after_repair(state_of(["failed", "built"])) == "run"
+    assert routes.after_repair(state_of(["failed", "correct"])) == "profile"
+    assert routes.after_generate(state_of(["failed", "built"])) == "run"
+
+
+NEXT = {
+    "generate": ({"planned"}, ("written", "failed"), routes.after_generate),
+    "compile": ({"written"}, ("built", "broken"), routes.after_compile),
+    "run": ({"built"}, ("correct", "broken"), routes.after_run),
+    "repair": ({"broken"}, ("planned", "failed"), routes.after_repair),
+}
+
+
+@given(st.integers(1, 4), st.randoms(use_true_random=False))
+def test_every_step_reaches_learn_with_nothing_left_undone(count: int, random: object) -> None:
+    """A random walk over node outcomes with at most 3 attempts each always ends in learn, with all work done."""
+    choose = random.choice  # type: ignore[attr-defined]
+    statuses, attempts, node = ["planned"] * count, [0] * count, "generate"
+    for _ in range(100):
+        if node == "profile":
+            statuses = ["profiled" if status == "correct" else status for status in statuses]
+            break
+        if node == "learn":
+            break
+        takes, outcomes, router = NEXT[node]
+        for index, status in enumerate(statuses):
+            if status in takes:
+                allowed = outcomes if node != "repair" or attempts[index] < 3 else ("failed",)
+                statuses[index] = choose(allowed)
+                attempts[index] += statuses[index] == "planned"
+        node = router(state_of(statuses))
+    assert set(statuses) <= {"profiled", "failed"}
+
+
+def test_only_the_newest_step_stays_in_the_state() -> None:
+    old, new = Candidate(step=1, index=0), Candidate(step=2, index=0)
+    assert merge_candidates({old.key: old}, {new.key: new}) == {new.key: new}

@@ -1,0 +1,79 @@
+"""Naming a task reads its text and never runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from htam_agent.errors import TaskError
+from htam_agent.task import Task
+
+GOOD = "class Model:\n    pass\ndef get_inputs():\n    return []\n"
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "op.py"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_file_is_named_and_hashed_but_not_run(tmp_path: Path) -> None:
+    marker = tmp_path / "ran"
+    path = write(tmp_path, GOOD + f"open({str(marker)!r}, 'w')\n")
+    task = Task.parse(str(path))
+    assert (task.name, task.kind, task.symbol) == ("op", "file", "Model")
+    assert not marker.exists()
+
+
+def test_the_identity_follows_the_content(tmp_path: Path) -> None:
+    first = Task.parse(str(write(tmp_path, GOOD))).id
+    assert Task.parse(str(write(tmp_path, GOOD + "\n"))).id != first
+
+
+def test_another_class_can_be_named(tmp_path: Path) -> None:
+    path = write(tmp_path, GOOD + "class Other:\n    pass\n")
+    assert Task.parse(f"{path}:Other").symbol == "Other"
+
+
+@pytest.mark.parametrize("text", ["if True:\n    " + GOOD.replace("\n", "\n    "), "from elsewhere import *\n"])
+def test_conditional_and_star_definitions_are_accepted(tmp_path: Path, text: str) -> None:
+    assert Task.parse(str(write(tmp_path, text))).kind == "file"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "word"),
+    [
+        ("def get_inputs():\n    return []\n", "task-incomplete", "Model"),
+        ("class Model:\n    pass\n", "task-incomplete", "get_inputs"),
+        ("class Model(:\n", "task-syntax", "line 1"),
+        ("\0", "task-syntax", "parse"),
+    ],
+)
+def test_a_bad_file_is_one_clear_sentence(tmp_path: Path, text: str, code: str, word: str) -> None:
+    with pytest.raises(TaskError) as caught:
+        Task.parse(str(write(tmp_path, text)))
+    assert caught.value.code == code
+    assert word in caught.value.message
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize("spelled", ["nowhere.py", "nowhere", "no_such_package.module:factory", "", ":"])
+def test_a_missing_task_is_said_so(spelled: str) -> None:
+    with pytest.raises(TaskError) as caught:
+        Task.parse(spelled)
+    assert caught.value.code == "task-missing"
+
+
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "op.py"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(TaskError, match="UTF-8"):
+        Task.parse(str(path))
+
+
+def test_a_factory_is_found_without_importing_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "made_for_test.py").write_text("raise SystemExit('imported')\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    task = Task.parse("made_for_test:build")
+    assert (task.kind, task.name) == ("factory", "build")
