@@ -24,6 +24,6 @@ def graph_command(as_json: JsonOption = False) -> int:
 
     mermaid = compiled().get_graph().draw_mermaid()
     print_json(
-        GraphObject(schema="htam.graph/1", mermaid=mermaid).model_dump_json(by_alias=True) if as_json else mermaid
+        GraphObject(schema_="htam.graph/1", mermaid=mermaid).model_dump_json(by_alias=True) if as_json else mermaid
     )
     return 0

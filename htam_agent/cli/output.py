@@ -48,7 +48,7 @@ def fail_internal(error: BaseException, command: str, as_json: bool) -> NoReturn
 
 def _print_error(code: str, message: str, remedy: str, command: str, as_json: bool) -> None:
     if as_json:
-        body = ErrorObject(schema=f"htam.{command}/1", error=ErrorBody(code=code, message=message, remedy=remedy))
+        body = ErrorObject(schema_=f"htam.{command}/1", error=ErrorBody(code=code, message=message, remedy=remedy))
         typer.echo(body.model_dump_json(by_alias=True))
     else:
         typer.echo(f"error: {message}\n       {remedy}", err=True)

@@ -43,7 +43,7 @@ def runs_command(
     from htam_agent.settings import Settings
 
     settings = Settings.load({"runs": folder} if folder else {})
-    found = RunsObject(schema="htam.runs/1", folder=str(settings.runs), runs=list_lines(Path(settings.runs)))
+    found = RunsObject(schema_="htam.runs/1", folder=str(settings.runs), runs=list_lines(Path(settings.runs)))
     if as_json:
         print_json(found.model_dump_json(by_alias=True))
         return 0

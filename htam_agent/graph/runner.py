@@ -10,7 +10,7 @@ from langgraph.runtime import RunControl
 from htam_agent.errors import RunError
 from htam_agent.graph.build import build_graph
 from htam_agent.graph.checkpoints import open_checkpoints
-from htam_agent.graph.state import InputState
+from htam_agent.graph.state import InputState, State
 from htam_agent.runs.records import Result
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def run_graph(
                 if mode == "custom":
                     listen(cast("Event", chunk))
                 else:
-                    result = chunk.get("result", result)
+                    result = cast("State", chunk).get("result", result)
         except GraphDrained as error:
             raise Interrupted(str(folder.root)) from error
     if result is None:

@@ -57,7 +57,7 @@ class RunManifest(Record):
     def begin(cls, task: Task, options: RunOptions) -> RunManifest:
         """The manifest of a run that starts now."""
         created = datetime.now(UTC).isoformat(timespec="seconds")
-        return cls(schema="htam.run/1", task=task, options=options, version=__version__, created=created)
+        return cls(schema_="htam.run/1", task=task, options=options, version=__version__, created=created)
 
 
 class CandidateSummary(Record):
