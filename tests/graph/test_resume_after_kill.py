@@ -1,0 +1,104 @@
+"""kill -9 at the end of any node, then `htam resume`: no step counted twice, nothing lost, nothing measured twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import ROOT, clean_environment, htam
+
+TASK = ROOT / "tests" / "tasks" / "layer_norm_gelu.py"
+STEPS = 2
+FAST = ("compile", "learn")
+NODES = (
+    "prepare",
+    "select_direction",
+    "retrieve_strategies",
+    "generate",
+    "compile",
+    "run",
+    "profile",
+    "learn",
+    "finish",
+)
+
+
+def killed_at(node: str, visit: int, folder: Path) -> Path:
+    """Start a run that dies at the end of this node's `visit`-th call; returns its folder."""
+    run = folder / "run"
+    arguments = ["optimize", str(TASK), "--backend", "cpp", "--steps", str(STEPS), "--seed", "7", "--json"]
+    script = ROOT / "tests" / "support" / "killed_run.py"
+    done = subprocess.run(
+        [
+            sys.executable,
+            str(script),
+            node,
+            str(visit),
+            *arguments,
+            "--out",
+            str(run),
+            "--memory",
+            str(folder / "memory"),
+        ],
+        cwd=folder,
+        env=clean_environment(folder),
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == -9, done.stderr
+    return run
+
+
+def judged(run: Path) -> dict[str, int]:
+    """When each judged attempt's verdict was written (nanoseconds)."""
+    return {path.parent.name: path.stat().st_mtime_ns for path in run.glob("candidates/*/run.json")}
+
+
+def left_over(run: Path) -> list[str]:
+    """Processes that still work in the run's folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            folder = os.readlink(entry / "cwd")
+        except OSError:
+            continue
+        if str(run) in command or folder.startswith(str(run)):
+            found.append(command)
+    return found
+
+
+@pytest.mark.parametrize("node", [pytest.param(node, marks=() if node in FAST else pytest.mark.slow) for node in NODES])
+def test_a_killed_run_goes_on_exactly(node: str, tmp_path: Path) -> None:
+    visit = 1 if node in ("prepare", "finish") else 2
+    run = killed_at(node, visit, tmp_path)
+    deadline = time.monotonic() + 10
+    while left_over(run) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left_over(run) == [], "the harness outlived the agent"
+    before = judged(run)
+
+    answer = htam("resume", str(run), "--memory", str(tmp_path / "memory"), "--json", folder=tmp_path)
+    assert answer.code == 0, answer.stderr
+    steps = answer.last["steps"]
+    assert isinstance(steps, list)
+    assert [step["step"] for step in steps] == list(range(1, STEPS + 1))
+    after = judged(run)
+    assert {name: after[name] for name in before} == before, "an attempt that was judged is not judged again"
+    # One attempt for each candidate, unless a repair asked for more.
+    assert len(after) == sum(candidate["attempts"] for step in steps for candidate in step["candidates"])
+
+    stats = htam("memory", "stats", "--memory", str(tmp_path / "memory"), "--json", folder=tmp_path).last
+    assert stats["experiences"] == STEPS
+    again = htam("resume", str(run), "--memory", str(tmp_path / "memory"), "--json", folder=tmp_path)
+    assert json.loads(again.stdout.splitlines()[-1]) == answer.last, "a finished run answers the same again"
