@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
-from htam_agent.cli.app import main
 
-__all__ = ["main"]
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; see app.main."""
+    from htam_agent.cli.app import main as run
+
+    run(arguments)

@@ -1,0 +1,49 @@
+"""What a person sees: one line an event, words for the end."""
+
+from __future__ import annotations
+
+from htam_agent.cli.optimize import exit_code
+from htam_agent.cli.progress import progress_line, summary_lines
+from htam_agent.graph.events import Event
+from htam_agent.runs.records import Result
+from htam_agent.verdict import Interval, Speedups
+
+
+def result(**changes: object) -> Result:
+    base: dict[str, object] = {
+        "run": "/runs/one", "task": "op-123", "backend": "cpp", "device": "a CPU", "precision": "tf32",
+        "policy": "own-kernels-only", "verdict": "correct", "kernel": "/runs/one/kernel.py", "faster": True,
+        "speedup": Speedups(eager=2.0, best=1.5), "interval": Interval(low=1.4, high=1.6),
+    }  # fmt: skip
+    return Result.model_validate({**base, **changes})
+
+
+def test_a_direction_comes_with_its_reason() -> None:
+    event = Event(kind="direction", text="memory-access", time=0.0, step=2, why="loads are scalar")
+    assert progress_line(event) == "  2  direction   memory-access: loads are scalar"
+
+
+def test_a_verdict_comes_with_its_speedup() -> None:
+    event = Event(kind="judged", text="correct", time=0.0, step=1, speedup=1.234)
+    assert progress_line(event).endswith("correct, 1.23x over best")
+
+
+def test_the_end_names_each_baseline_and_the_kernel() -> None:
+    lines = summary_lines(result())
+    assert "eager 2.00x, best 1.50x (interval 1.40 to 1.60)" in lines[0]
+    assert lines[1] == "kernel: /runs/one/kernel.py"
+
+
+def test_no_kernel_is_said_so() -> None:
+    lines = summary_lines(result(verdict="failed", kernel=None, reason="no candidate was correct"))
+    assert "no candidate was correct" in lines[0]
+    assert "the original is kept" in lines[1]
+
+
+def test_exit_codes_follow_the_contract() -> None:
+    assert exit_code(result(), require_faster=True, faster_than="best") == 0
+    assert exit_code(result(faster=False), require_faster=False, faster_than="best") == 0
+    assert exit_code(result(faster=False), require_faster=True, faster_than="best") == 1
+    assert exit_code(result(faster=False), require_faster=True, faster_than="eager") == 0
+    assert exit_code(result(verdict="at-floor", kernel=None), require_faster=False, faster_than="best") == 0
+    assert exit_code(result(verdict="failed", kernel=None), require_faster=False, faster_than="best") == 1
