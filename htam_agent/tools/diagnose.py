@@ -22,17 +22,19 @@ from htam_agent.backends.base import Occupancy
 from htam_agent.backends.occupancy import limits_of, occupancy
 from htam_agent.operator import OperatorProfile
 from htam_agent.verdict import Ceilings, DeviceFacts, KernelResources, Launch, ProfileResult, Times
-from htam_agent.words import Bottleneck, Record
+from htam_agent.words import Backend, Bottleneck, Record
 
 LAUNCH_SHARE = 0.40
 MEMORY_SHARE = 0.60
 COMPUTE_SHARE = 0.35
 TRANSCENDENTAL_WEIGHT = {"cuda": 16.0, "cpp": 20.0}
 TRANSCENDENTAL = (
-    "exp", "exp2", "expm1", "log", "log2", "log1p", "log10", "tanh", "sigmoid", "erf", "erfc", "erfinv", "pow", "sin", "cos",
-    "tan", "asin", "acos", "atan", "sinh", "cosh", "gelu", "silu", "softplus", "mish", "elu", "selu", "_softmax",
+    "exp", "exp2", "expm1", "log", "log2", "log1p", "log10", "tanh", "sigmoid", "erf", "erfc", "erfinv", "pow", "sin",
+    "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "gelu", "silu", "softplus", "mish", "elu", "selu", "_softmax",
     "_log_softmax", "logsumexp",
 )  # fmt: skip
+TENSOR_CORE = ("mm", "bmm", "addmm", "baddbmm", "matmul", "linear", "convolution", "_scaled_dot_product")
+"""Beginnings of ATen names whose operations may run on tensor cores, which the multiply-add ceiling says nothing of."""
 
 
 class Shares(Record):
@@ -46,15 +48,25 @@ class Shares(Record):
     """True when the unavoidable bytes stay in a processor's cache between calls."""
 
 
-def floor_ms(operator: OperatorProfile, ceilings: Ceilings) -> float:
+def floor_ms(operator: OperatorProfile, ceilings: Ceilings, backend: Backend) -> float:
     """Milliseconds that no kernel for this operator beats on this device.
 
-    max(unavoidable bytes / copy rate, operations / multiply-add rate) plus one launch. Data that stay in a cache between
-    timed calls are held against the copy rate of that cache.
+    max(unavoidable bytes / copy rate, operations / multiply-add rate) plus one launch. Data that stay in a cache
+    between timed calls are held against the copy rate of that cache. On CUDA the operations of an operator with a
+    matrix product or convolution are left out: tensor cores exceed the multiply-add rate, so it would be no floor.
     """
     memory = operator.unavoidable_bytes / ceilings.copy_rate(operator.unavoidable_bytes)
     compute = operator.operations / ceilings.fp32_operations_per_second
+    if backend == "cuda" and _uses_tensor_cores(operator):
+        compute = 0.0
     return 1e3 * (max(memory, compute) + ceilings.launch_seconds)
+
+
+def _uses_tensor_cores(operator: OperatorProfile) -> bool:
+    names = (name.removeprefix("aten.") for name in operator.operators)
+    return operator.operator_class in ("matmul", "convolution", "attention") or any(
+        name.startswith(TENSOR_CORE) for name in names
+    )
 
 
 def diagnose(
@@ -74,7 +86,7 @@ def diagnose(
         return ProfileResult(
             bottleneck="unknown",
             diagnosis="The kernel was not timed, so nothing can be said about what bounds it.",
-            floor_ms=floor_ms(operator, ceilings),
+            floor_ms=floor_ms(operator, ceilings, device.backend),
         )
     seconds = milliseconds / 1e3
     shares = _shares(operator, seconds, ceilings, device, max(len(launches), 1))
@@ -105,7 +117,7 @@ def _shares(
         memory=operator.unavoidable_bytes / rate / seconds,
         compute=weighted / ceilings.fp32_operations_per_second / seconds,
         launch=launches * ceilings.launch_seconds / seconds,
-        floor_ms=floor_ms(operator, ceilings),
+        floor_ms=floor_ms(operator, ceilings, device.backend),
         cached=rate > ceilings.copy_bytes_per_second,
     )
 

@@ -1,0 +1,75 @@
+"""Puts the vendored launcher into a model's candidate, and takes it out of what the model reads.
+
+The model writes the device code and `ModelNew`; the launcher (build, cache, call) is always the same text, so it is
+cheaper and surer to insert it than to have it repeated. A file that defines its own launcher stays as it is.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from pathlib import Path
+
+from htam_agent.words import Backend
+
+OMITTED = "# (the launcher stands here; the harness puts it in)"
+
+
+@functools.cache
+def launcher_text(backend: Backend) -> str:
+    """The launcher that stands in every candidate of this backend."""
+    return (Path(__file__).parent / "launchers" / f"{backend}.py").read_text(encoding="utf-8").strip("\n")
+
+
+@functools.cache
+def launcher_names(backend: Backend) -> frozenset[str]:
+    """Classes and functions that the launcher defines."""
+    return _defined(ast.parse(launcher_text(backend)))
+
+
+def assemble(source: str, backend: Backend) -> str:
+    """The complete candidate: with the launcher behind its imports, unless it has the names that it uses already.
+
+    `source` parses as Python (parsing.py has seen to it).
+    """
+    tree = ast.parse(source)
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} & launcher_names(backend)
+    if not used - _defined(tree):
+        return source
+    last = 0
+    for index, node in enumerate(tree.body):
+        docstring = index == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if not (docstring or isinstance(node, ast.Import | ast.ImportFrom)):
+            break
+        last = node.end_lineno or last
+    lines = source.splitlines()
+    head = [line for line in lines[:last] if line.strip() != OMITTED]
+    rest = [line for line in lines[last:] if line.strip() != OMITTED]
+    future = "from __future__ import annotations"
+    text = launcher_text(backend)
+    if future in text:
+        text = text.replace(future, "", 1).strip("\n")
+        head = head if future in (line.strip() for line in head) else _with_future(head, tree, future)
+    return "\n".join([*head, "", text, "", *rest]).strip("\n") + "\n"
+
+
+def without_launcher(source: str, backend: Backend) -> str:
+    """The candidate as a model reads it: one line in the launcher's place."""
+    text = launcher_text(backend)
+    for form in (text, text.replace("from __future__ import annotations", "", 1).strip("\n")):
+        if form and form in source:
+            return source.replace(form, OMITTED, 1)
+    return source
+
+
+def _with_future(head: list[str], tree: ast.Module, future: str) -> list[str]:
+    first = tree.body[0]
+    docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    place = (first.end_lineno or 0) if docstring else 0
+    return [*head[:place], future, *head[place:]]
+
+
+def _defined(tree: ast.Module) -> frozenset[str]:
+    return frozenset(
+        node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    )
