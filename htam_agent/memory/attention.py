@@ -55,7 +55,7 @@ USED_UP = 0.25
 DAMPING = 0.3
 CLOSED_NOTHING = 0.01
 SPREAD = 0.12
-"""Standard deviation of one step's share round its expectation; smaller than real, since six steps are a short budget."""
+"""Standard deviation of one step's share round its expectation; less than real, for six steps are a short budget."""
 
 
 def score_directions(state: SelectionState, memory: Memory) -> list[ScoredDirection]:

@@ -1,0 +1,257 @@
+"""Ways to the Chroma database: a folder that several processes share in turn, or a server."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Protocol
+from urllib.parse import urlsplit
+
+from htam_agent.errors import InfrastructureError, StoreError
+
+if TYPE_CHECKING:
+    from chromadb.api import ClientAPI
+
+DATABASE = "chroma.sqlite3"
+LOCK = "htam.lock"
+POLL_SECONDS = 0.001
+ELSEWHERE = "Restore it from a copy, or give another folder with --memory; the seed is rebuilt there."
+
+
+class Connection(Protocol):
+    """`place` names the database in messages."""
+
+    place: str
+
+    @contextmanager
+    def exclusive(self) -> Iterator[ClientAPI]:
+        """A client that sees everything written so far, and is alone in writing until the block ends."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class EmbeddedFolder:
+    """An embedded database. Chroma's embedded client is made for one process: it keeps its vector index in memory and
+    writes it over whatever another process wrote. So every access holds a file lock, and a client whose folder was used
+    by another process since is opened anew before it does anything.
+
+    Stores on one folder in one process share one EmbeddedFolder (Chroma shares its client by path too).
+    """
+
+    _open: ClassVar[dict[Path, EmbeddedFolder]] = {}
+    _open_lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self, folder: Path, wait_seconds: float) -> None:
+        self.folder = folder
+        self.place = f"the memory folder {str(folder)!r}"
+        self.wait_seconds = wait_seconds
+        self._users = 0
+        self._process = os.getpid()
+        self._token = f"{self._process}-{uuid.uuid4().hex}"
+        self._threads = threading.RLock()
+        self._client: ClientAPI | None = None
+        self._lock_file = (folder / LOCK).open("a+")
+
+    @classmethod
+    def shared(cls, folder: Path, wait_seconds: float) -> EmbeddedFolder:
+        """This process's connection to `folder`, which is made when it is not there.
+
+        Raises StoreError when the folder cannot be used; it is then left as it was.
+        """
+        folder = folder.expanduser().absolute()
+        prepare(folder)
+        with cls._open_lock:
+            found = cls._open.get(folder.resolve()) or cls(folder, wait_seconds)
+            cls._open[folder.resolve()] = found
+            found._users += 1
+        return found
+
+    @contextmanager
+    def exclusive(self) -> Iterator[ClientAPI]:
+        if os.getpid() != self._process:
+            raise StoreError(
+                f"{_upper(self.place)} was opened before this process was forked, and cannot be used in it.",
+                "Start the process by spawn, and open the memory in it.",
+                "memory-forked",
+            )
+        with self._threads:
+            self._wait()
+            try:
+                with translated(self.place):
+                    yield self._fresh_client()
+            finally:
+                fcntl.flock(self._lock_file, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Ends this user's share; the last one closes the client and the lock file."""
+        with self._open_lock:
+            self._users -= 1
+            if self._users > 0:
+                return
+            self._open.pop(self.folder.resolve(), None)
+        with self._threads:
+            if self._client is not None:
+                _close(self._client)
+                self._client = None
+            self._lock_file.close()
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + self.wait_seconds
+        while True:
+            try:
+                fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise StoreError(
+                        f"Another process has held {self.place} for {self.wait_seconds:g} seconds.",
+                        "Wait for it or end it; for many writers at once run `chroma run` and set HTAM_CHROMA_URL.",
+                        "memory-locked",
+                    ) from None
+                time.sleep(POLL_SECONDS)
+            else:
+                return
+
+    def _fresh_client(self) -> ClientAPI:
+        self._lock_file.seek(0)
+        if self._client is not None and self._lock_file.read() == self._token:
+            return self._client
+        if self._client is not None:
+            _close(self._client)
+            self._client = None
+        self._lock_file.seek(0)
+        self._lock_file.truncate()
+        self._lock_file.write(self._token)
+        self._lock_file.flush()
+        self._client = _persistent_client(self.folder)
+        return self._client
+
+
+class Server:
+    """A Chroma server, which orders the writers itself."""
+
+    def __init__(self, url: str) -> None:
+        """Raises StoreError for a URL of another form, InfrastructureError when no server answers there."""
+        self.place = f"the Chroma server {url}"
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise StoreError(f"HTAM_CHROMA_URL is {url!r}.", "Give it the form http://host:port.", "memory-server-url")
+        self._threads = threading.RLock()
+        secure = parts.scheme == "https"
+        self._client = _http_client(self.place, parts.hostname, parts.port or (443 if secure else 8000), secure)
+
+    @contextmanager
+    def exclusive(self) -> Iterator[ClientAPI]:
+        with self._threads, translated(self.place):
+            yield self._client
+
+    def close(self) -> None:
+        _close(self._client)
+
+
+def prepare(folder: Path) -> None:
+    """Makes sure that `folder` is one where a memory lies or can lie, without changing one that is neither.
+
+    Raises StoreError: not a folder, not writable, files of something else in it, or a database that is damaged.
+    """
+    place = f"the memory folder {str(folder)!r}"
+    if folder.exists() and not folder.is_dir():
+        raise StoreError(f"{_upper(place)} is a file.", "Give a folder with --memory.", "memory-folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        entries = {entry.name for entry in folder.iterdir()}
+    except OSError as error:
+        raise _unwritable(place, error.strerror or str(error)) from error
+    if DATABASE in entries:
+        _check_database(folder / DATABASE, place)
+    elif entries - {LOCK}:
+        raise StoreError(
+            f"{_upper(place)} holds other files ({sorted(entries)[0]!r}, for one) and no memory.",
+            "Give an empty or a new folder with --memory.",
+            "memory-foreign",
+        )
+    for path in (folder, folder / LOCK, folder / DATABASE):
+        if path.exists() and not os.access(path, os.W_OK):
+            raise _unwritable(place, f"{path.name!r} is read-only")
+
+
+def _check_database(path: Path, place: str) -> None:
+    try:
+        connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=10.0)
+        try:
+            answer = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        answer = str(error)
+    if answer != "ok":
+        raise StoreError(
+            f"The database {path.name!r} in {place} is damaged ({answer}); it was left as it is.",
+            ELSEWHERE,
+            "memory-corrupt",
+        )
+
+
+def _unwritable(place: str, reason: str) -> StoreError:
+    return StoreError(
+        f"{_upper(place)} cannot be written: {reason}.",
+        "Give a folder that this user may write with --memory.",
+        "memory-unwritable",
+    )
+
+
+def _persistent_client(folder: Path) -> ClientAPI:
+    import chromadb
+    from chromadb.config import Settings
+
+    return chromadb.PersistentClient(str(folder), settings=Settings(anonymized_telemetry=False))
+
+
+def _http_client(place: str, host: str, port: int, secure: bool) -> ClientAPI:
+    import chromadb
+    from chromadb.config import Settings
+
+    try:
+        return chromadb.HttpClient(host=host, port=port, ssl=secure, settings=Settings(anonymized_telemetry=False))
+    except ValueError as error:
+        raise InfrastructureError(
+            f"{_upper(place)} does not answer.", "Start `chroma run`, or unset HTAM_CHROMA_URL.", "memory-server"
+        ) from error
+
+
+def _close(client: ClientAPI) -> None:
+    """Chroma annotates its constructors with the interface, which has no `close`; what they return has one."""
+    from chromadb.api.client import Client
+
+    if isinstance(client, Client):
+        client.close()
+
+
+@contextmanager
+def translated(place: str) -> Iterator[None]:
+    """Chroma's errors as StoreError, and those of the way to a server as InfrastructureError."""
+    import httpx
+    from chromadb.errors import ChromaError
+
+    try:
+        yield
+    except ChromaError as error:
+        message = f"{_upper(place)} refused an operation: {error}."
+        raise StoreError(message, f"Nothing more was changed. {ELSEWHERE}", "memory-refused") from error
+    except httpx.HTTPError as error:
+        raise InfrastructureError(
+            f"{_upper(place)} stopped answering: {error}.",
+            "Start `chroma run` again, or unset HTAM_CHROMA_URL.",
+            "memory-server",
+        ) from error
+
+
+def _upper(place: str) -> str:
+    return place[0].upper() + place[1:]
