@@ -66,16 +66,15 @@ def run_options(settings: Settings) -> RunOptions:
 def open_memory(settings: Settings) -> MemoryStore:
     """The memory store that the settings name, seeded, with the user's strategies.
 
-    Raises StoreError when it cannot be opened, SettingsError for a strategy file that does not fit.
+    Raises StoreError when it cannot be opened or a strategy file does not fit.
     """
-    from htam_agent.memory.embed import HashingEmbedder
     from htam_agent.memory.seedfiles import load_strategies
     from htam_agent.memory.store import MemoryStore
 
-    url = settings.chroma_url
-    store = MemoryStore.open(None if url else settings.memory, url, HashingEmbedder())
-    if settings.strategies:
-        store.add_strategies(list(load_strategies(settings.strategies).values()))
+    own = load_strategies(settings.strategies, "user") if settings.strategies else {}
+    store = MemoryStore.open(settings.memory, settings.chroma_url)
+    if own:
+        store.add_strategies(list(own.values()))
     return store
 
 
@@ -87,7 +86,7 @@ def make_coder(options: RunOptions, settings: Settings, memory: MemoryStore) -> 
     if options.coder == "template":
         from htam_agent.coding.template import TemplateCoder
 
-        return TemplateCoder(memory.strategies())
+        return TemplateCoder(memory.strategies)
     from htam_agent.coding.model import ModelCoder
 
     coder = ModelCoder.from_settings(settings)

@@ -30,9 +30,11 @@ def load_kernel(result: Result, state: dict[str, Tensor] | None) -> nn.Module:
         raise RunError(
             f"This result has no kernel ({result.verdict}: {result.reason}).", "Keep the original module.", "no-kernel"
         )
-    device = torch.device("cuda" if result.backend == "cuda" else "cpu")
-    loaded = load_task(result.source, device)
-    module: nn.Module = _import_file(Path(result.kernel)).ModelNew(*loaded.init_inputs)
+    device = "cuda" if result.backend == "cuda" else "cpu"
+    seed = torch.initial_seed() % 2**63
+    loaded = load_task(result.source, device, result.precision, seed, python_path=[])
+    build = _import_file(Path(result.kernel)).ModelNew
+    module: nn.Module = build(**loaded.init) if isinstance(loaded.init, dict) else build(*loaded.init)
     module.to(device)
     module.load_state_dict(loaded.model.state_dict() if state is None else state)
     return module
