@@ -18,12 +18,14 @@ OMITTED = "# (the launcher stands here; the harness puts it in)"
 @functools.cache
 def launcher_text(backend: Backend) -> str:
     """The launcher that stands in every candidate of this backend."""
-    return (Path(__file__).parent / "launchers" / f"{backend}.py").read_text(encoding="utf-8").strip("\n")
+    text = (Path(__file__).parent / "launchers" / f"{backend}.py").read_text(encoding="utf-8")
+    # Without the module's docstring and its __future__ import, which must stand first in a file.
+    return text[text.index("import ctypes") :].strip("\n")
 
 
 @functools.cache
 def launcher_names(backend: Backend) -> frozenset[str]:
-    """Classes and functions that the launcher defines."""
+    """Classes, functions and variables that the launcher defines."""
     return _defined(ast.parse(launcher_text(backend)))
 
 
@@ -45,31 +47,15 @@ def assemble(source: str, backend: Backend) -> str:
     lines = source.splitlines()
     head = [line for line in lines[:last] if line.strip() != OMITTED]
     rest = [line for line in lines[last:] if line.strip() != OMITTED]
-    future = "from __future__ import annotations"
-    text = launcher_text(backend)
-    if future in text:
-        text = text.replace(future, "", 1).strip("\n")
-        head = head if future in (line.strip() for line in head) else _with_future(head, tree, future)
-    return "\n".join([*head, "", text, "", *rest]).strip("\n") + "\n"
+    return "\n".join([*head, "", launcher_text(backend), "", *rest]).strip("\n") + "\n"
 
 
 def without_launcher(source: str, backend: Backend) -> str:
     """The candidate as a model reads it: one line in the launcher's place."""
-    text = launcher_text(backend)
-    for form in (text, text.replace("from __future__ import annotations", "", 1).strip("\n")):
-        if form and form in source:
-            return source.replace(form, OMITTED, 1)
-    return source
-
-
-def _with_future(head: list[str], tree: ast.Module, future: str) -> list[str]:
-    first = tree.body[0]
-    docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-    place = (first.end_lineno or 0) if docstring else 0
-    return [*head[:place], future, *head[place:]]
+    return source.replace(launcher_text(backend), OMITTED, 1)
 
 
 def _defined(tree: ast.Module) -> frozenset[str]:
-    return frozenset(
-        node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-    )
+    names = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)}
+    assigned = (target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets)
+    return frozenset(names | {target.id for target in assigned if isinstance(target, ast.Name)})
