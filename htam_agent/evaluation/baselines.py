@@ -1,0 +1,82 @@
+"""The opponents' times: the reference under PyTorch's defaults, with TF32, and compiled."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING
+
+from htam_agent.evaluation.messages import Ask, Block, Prepare, Variant, Warm
+from htam_agent.evaluation.timing import calls_for, device_lock
+from htam_agent.verdict import Ceilings, Times
+
+if TYPE_CHECKING:
+    from htam_agent.evaluation.session import Session
+
+COMPILE_SECONDS = 600.0
+"""torch.compile of a reference may take this long; afterwards the worker counts as dead."""
+BLOCKS = 3
+VARIANTS: tuple[Variant, ...] = ("eager", "eager_tf32", "compile")
+
+
+def measure_baselines(session: Session, ceilings: Ceilings, with_compile: bool) -> tuple[Times, str]:
+    """Median milliseconds of each opponent, and why one is null.
+
+    `best` is the fastest of all that were measured: each runs at the chosen precision, or (eager under tf32) at a
+    higher one, which any user may choose.
+    """
+    from htam_agent.tools.diagnose import floor_ms
+
+    found: dict[Variant, float] = {}
+    reasons = []
+    with device_lock(session.device_name):
+        session.reference.prepare(Prepare(seed=session.seeds.draw()))
+        for variant in VARIANTS:
+            reason = _not_wanted(session, variant, with_compile)
+            if not reason:
+                times, reason = _measure(session, variant)
+                if times:
+                    found[variant] = statistics.median(times)
+            if reason:
+                reasons.append(f"{variant}: {reason}")
+    times_ms = Times(
+        eager=found.get("eager"),
+        eager_tf32=found.get("eager_tf32"),
+        compile=found.get("compile"),
+        best=min(found.values()),
+        floor=floor_ms(session.loaded.operator, ceilings, session.backend.name),
+    )
+    return times_ms, "; ".join(reasons)
+
+
+def best_variant(times: Times) -> Variant:
+    """The opponent whose time is `best`."""
+    return next((name for name in VARIANTS if getattr(times, name) == times.best), "eager")
+
+
+def missing_reason(times: Times) -> str:
+    """For times from an earlier run: which opponents they lack."""
+    missing = [name for name in VARIANTS if getattr(times, name) is None]
+    return f"not measured: {', '.join(missing)}" if missing else ""
+
+
+def _not_wanted(session: Session, variant: Variant, with_compile: bool) -> str:
+    if variant == "eager_tf32" and session.backend.name == "cpp":
+        return "TF32 exists on CUDA only"
+    if variant == "eager_tf32" and session.precision != "tf32":
+        return f"the precision is {session.precision}"
+    return "not asked for" if variant == "compile" and not with_compile else ""
+
+
+def _measure(session: Session, variant: Variant) -> tuple[list[float], str]:
+    seconds = COMPILE_SECONDS if variant == "compile" else None
+    warm = session.reference.ask(Ask(warm=Warm(variant=variant, seconds=0.1)), seconds).timed
+    assert warm is not None, "a warm is answered by times"
+    if not warm.milliseconds:
+        return [], warm.reason
+    calls = max(3, calls_for(warm.milliseconds[0], session.device_name))
+    times: list[float] = []
+    for _ in range(BLOCKS):
+        block = session.reference.ask(Ask(block=Block(variant=variant, calls=calls))).timed
+        assert block is not None, "a block is answered by times"
+        times += block.milliseconds
+    return times, ""

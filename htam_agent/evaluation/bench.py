@@ -1,0 +1,262 @@
+"""Bench: one task on one backend, with its harness processes warm for as long as it is open.
+
+Nothing of the user's task and no candidate ever runs in this process, and torch is not imported here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from htam_agent.backends.registry import require_backend
+from htam_agent.errors import InfrastructureError, TaskError, WorkerError
+from htam_agent.evaluation.baselines import measure_baselines, missing_reason
+from htam_agent.evaluation.channel import Garbled
+from htam_agent.evaluation.compiling import compile_candidate
+from htam_agent.evaluation.evaluation import Evaluation, not_run
+from htam_agent.evaluation.judge import Reference, raise_trouble
+from htam_agent.evaluation.messages import Ask, Load, Loaded, Told
+from htam_agent.evaluation.policy import default_policy
+from htam_agent.evaluation.process import Gone, Harness, Hung, tail
+from htam_agent.evaluation.session import Limits, Seeds, Session
+from htam_agent.operator import OperatorProfile
+from htam_agent.task import Task
+from htam_agent.verdict import Ceilings, CompileResult, DeviceFacts, ProfileResult, RunResult, Times
+from htam_agent.words import Backend, Policy, Precision, Protocol
+
+__all__ = ["Bench", "Limits", "evaluate_files"]
+
+
+class Bench:
+    """One task on one backend. A context manager; `open` may also be called by hand.
+
+    `folder` holds the candidates' own folders and the logs. `policy` None: by the contract, from the traced operators.
+    `seed` None: secret, from the system. `compile_baseline` None: on cuda yes, on cpp no. `device`: CUDA index.
+    """
+
+    operator: OperatorProfile
+    device: DeviceFacts
+    ceilings: Ceilings
+    policy: Policy
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        backend: Backend,
+        precision: Precision = "tf32",
+        protocol: Protocol = "strict",
+        policy: Policy | None = None,
+        seed: int | None = None,
+        folder: Path,
+        limits: Limits | None = None,
+        compile_baseline: bool | None = None,
+        device: int = 0,
+    ) -> None:
+        self.task = task
+        self.backend: Backend = backend
+        self.precision: Precision = precision
+        self.protocol: Protocol = protocol
+        self.folder = folder
+        self.limits = limits or Limits()
+        self._wanted_policy = policy
+        self._seeds = Seeds(seed)
+        self._compile_baseline = backend == "cuda" if compile_baseline is None else compile_baseline
+        self._index = device
+        self._harness: Harness | None = None
+        self._session: Session | None = None
+        self._descriptors: list[int] = []
+        self._baselines: Times | None = None
+        self.baseline_reason = ""
+        """Why a baseline is null; empty when none is."""
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def open(self) -> OperatorProfile:
+        """Starts the processes, loads and traces the task. An open bench is left as it is.
+
+        Raises BackendUnavailable, TaskError (the task is at fault), and WorkerError (the machine is).
+        """
+        if self._session is not None:
+            return self.operator
+        backend = require_backend(self.backend, device=self._index)
+        (self.folder / "candidates").mkdir(parents=True, exist_ok=True)
+        self._harness = Harness(self.folder / "harness.log")
+        try:
+            device_name = "cpu" if self.backend == "cpp" else f"cuda:{self._index}"
+            reference, loaded = self._load(self._harness, device_name)
+            self.operator = loaded.operator
+            self.policy = self._wanted_policy or default_policy(self.operator)
+            self.device = backend.device_facts()
+            self.ceilings = backend.ceilings()
+        except BaseException:
+            self.close()
+            raise
+        self._session = Session(
+            backend=backend,
+            device_name=device_name,
+            index=self._index,
+            precision=self.precision,
+            protocol=self.protocol,
+            policy=self.policy,
+            limits=self.limits,
+            folder=self.folder,
+            harness=self._harness,
+            reference=reference,
+            loaded=loaded,
+            descriptors=self._descriptors,
+            seeds=self._seeds,
+        )
+        return self.operator
+
+    def _load(self, harness: Harness, device_name: str) -> tuple[Reference, Loaded]:
+        log = self.folder / "reference.log"
+        worker = harness.spawn("reference", log)
+        order = Load(
+            task=self.task,
+            backend=self.backend,
+            device=device_name,
+            precision=self.precision,
+            seed=self._seeds.draw(),
+            python_path=[str(Path(entry).resolve()) for entry in sys.path],
+            threads=len(os.sched_getaffinity(0)),
+        )
+        seconds = self.limits.load_seconds + self.limits.run_seconds
+        try:
+            told, self._descriptors = worker.ask_for_buffers(Ask(load=order), Told, seconds)
+        except Hung as error:
+            raise TaskError(
+                f"The task {self.task.name!r} was not loaded and run once within {seconds:g} s.",
+                "Use smaller inputs or longer limits.",
+                "task-timeout",
+            ) from error
+        except (Gone, Garbled) as error:
+            raise TaskError(
+                f"The task {self.task.name!r} ended the process that loads it: {error}. {tail(log, 500)}",
+                "If it was killed for memory, use smaller inputs; a task's file must not end its process.",
+                "task-crash",
+            ) from error
+        raise_trouble(told)
+        assert told.loaded is not None, "a load is answered by a loaded"
+        return Reference(worker, self.limits.run_seconds), told.loaded
+
+    def close(self) -> None:
+        """Ends every process of this bench; closing twice is fine."""
+        if self._harness is not None:
+            self._harness.close()
+        self._harness = None
+        self._session = None
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors = []
+
+    def baselines(self) -> Times:
+        """Milliseconds of the reference under each opponent's flags, the best of them, and the floor; measured once."""
+        session = self._opened()
+        if self._baselines is None:
+            self._baselines, self.baseline_reason = measure_baselines(session, self.ceilings, self._compile_baseline)
+        return self._baselines
+
+    def use_baselines(self, times: Times) -> None:
+        """Takes over what an earlier bench measured for the same task on the same device (a resumed run)."""
+        self._baselines = times
+        self.baseline_reason = missing_reason(times)
+
+    def compile(self, source: Path) -> CompileResult:
+        """Reads a candidate file, checks its text against the policy and builds its kernel source, confined.
+
+        The file and its binary come to lie in a folder of their own. Nothing of the file is run.
+        """
+        return compile_candidate(self._opened(), source)
+
+    def run(self, compiled: CompileResult, *, timing: bool = True) -> RunResult:
+        """Judges and times one candidate in a process of its own.
+
+        Every failure of the candidate is a verdict. Raises WorkerError when the harness itself fails.
+        """
+        session = self._opened()
+        if not compiled.ok:
+            return not_run(compiled)
+        baselines = self.baselines() if timing else None
+        return Evaluation(session, compiled, baselines, self.baseline_reason).run()
+
+    def profile(self, compiled: CompileResult, run: RunResult) -> ProfileResult:
+        """Where the candidate stands against the device's ceilings, in numbers and words."""
+        from htam_agent.tools.diagnose import diagnose
+
+        self._opened()
+        return diagnose(self.operator, run.times_ms, self.ceilings, self.device, compiled.kernels, run.launches)
+
+    @property
+    def processes(self) -> tuple[int, int]:
+        """Process ids of the zygote and of the reference worker."""
+        session = self._opened()
+        return session.harness.pid, session.reference.worker.pid
+
+    def _opened(self) -> Session:
+        if self._session is None:
+            raise InfrastructureError(
+                "The bench is not open.", "Call open() or use it in a with statement.", "bench-closed"
+            )
+        return self._session
+
+
+def evaluate_files(
+    task: Task,
+    kernels: Sequence[Path],
+    *,
+    backend: Backend,
+    precision: Precision = "tf32",
+    protocol: Protocol = "strict",
+    policy: Policy | None = None,
+    seed: int | None = None,
+    folder: Path | None = None,
+    limits: Limits | None = None,
+    compile_baseline: bool | None = None,
+    timing: bool = True,
+) -> Iterator[RunResult]:
+    """The verdict of each candidate file in order; one bad file never fails the others.
+
+    `folder` None: a temporary one. A harness that dies under a candidate is started anew for the next; that candidate's
+    verdict is `failed` with the reason. Raises TaskError and BackendUnavailable before the first verdict.
+    """
+    with tempfile.TemporaryDirectory(prefix="htam-evaluate-") as temporary:
+
+        def new() -> Bench:
+            return Bench(
+                task,
+                backend=backend,
+                precision=precision,
+                protocol=protocol,
+                policy=policy,
+                seed=seed,
+                folder=folder or Path(temporary),
+                limits=limits,
+                compile_baseline=compile_baseline,
+            )
+
+        bench = new()
+        bench.open()
+        try:
+            for kernel in kernels:
+                try:
+                    yield bench.run(bench.compile(kernel), timing=timing)
+                except WorkerError as error:
+                    yield RunResult(verdict="failed", stage="run", reason=f"the harness failed: {error}")
+                    bench.close()
+                    bench = new()
+                    bench.open()
+        finally:
+            bench.close()

@@ -1,0 +1,136 @@
+"""Rounds of A B B A between the reference and one candidate, driven from the main process."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+
+from htam_agent.evaluation.judge import Reference, Stop, Subject, Verification
+from htam_agent.evaluation.messages import Answer, Ask, Block, Measure, Order, Prepare, Trial, Variant, Warm
+from htam_agent.evaluation.timing import LEAST_ROUNDS, calls_for, clocks_disagree, settled
+from htam_agent.words import Protocol
+
+WARM_SECONDS = {"cpu": 0.1, "cuda": 0.05}
+BUDGET_SECONDS = {"cpu": 2.0, "cuda": 0.5}
+MOST_ROUNDS = 60
+
+
+class Rounds:
+    """What the rounds gave: one ratio each, and milliseconds of the blocks' medians on both sides."""
+
+    def __init__(self) -> None:
+        self.ratios: list[float] = []
+        self.reference: list[float] = []
+        self.candidate: list[float] = []
+        self.disagreements: list[str] = []
+        self.blocks = 0
+        self.refreshed = 0
+
+    @property
+    def distrust(self) -> str:
+        """Why the candidate's own times cannot be believed; empty when they can."""
+        return self.disagreements[0] if 2 * len(self.disagreements) > self.blocks else ""
+
+
+class Clocking:
+    """The timing of one candidate against one variant of the reference. The device's lock is held by the caller."""
+
+    def __init__(
+        self,
+        reference: Reference,
+        subject: Subject,
+        verification: Verification,
+        protocol: Protocol,
+        device: str,
+        seed: int,
+    ) -> None:
+        self._reference = reference
+        self._subject = subject
+        self._verification = verification
+        self._protocol = protocol
+        self._device = device
+        self._kind = "cpu" if device == "cpu" else "cuda"
+        self._random = random.Random(seed)
+
+    def run(self, variant: Variant, fresh: bool) -> Rounds:
+        """Rounds until the interval is narrow or the budget ends, at least as many as an interval needs.
+
+        `fresh` false (a reference that writes to its inputs): timed inputs are not varied and outputs not compared.
+        Raises Stop when the candidate fails, or is wrong in a timed call.
+        """
+        self._begin(variant)
+        rounds = Rounds()
+        deadline = time.monotonic() + BUDGET_SECONDS[self._kind]
+        while len(rounds.ratios) < MOST_ROUNDS:
+            self._round(variant, rounds, fresh)
+            enough = len(rounds.ratios) >= LEAST_ROUNDS
+            if enough and (settled(rounds.ratios) or time.monotonic() > deadline):
+                break
+            if self._subject.left() < 10.0:
+                break
+        return rounds
+
+    def _begin(self, variant: Variant) -> None:
+        """One judged call on the inputs that will be timed, then both sides run until they are warm."""
+        self._reference.prepare(Prepare(seed=self._verification.draw_seed()))
+        answer = self._subject.order(Order(trial=Trial()), "time")
+        self._judge(answer, "timed inputs", state=True)
+        seconds = WARM_SECONDS[self._kind]
+        self._reference_calls = calls_for(self._warm_reference(variant, seconds), self._device)
+        warm = self._subject.order(Order(measure=Measure(warm_seconds=seconds)), "time")
+        self._candidate_calls = calls_for(_first(warm.milliseconds), self._device)
+
+    def _warm_reference(self, variant: Variant, seconds: float) -> float:
+        told = self._reference.ask(Ask(warm=Warm(variant=variant, seconds=seconds)))
+        assert told.timed is not None, "a warm is answered by times"
+        return _first(told.timed.milliseconds)
+
+    def _round(self, variant: Variant, rounds: Rounds, fresh: bool) -> None:
+        if fresh:
+            self._refresh(rounds)
+        first = self._reference_block(variant)
+        ours = self._candidate_block(rounds) + self._candidate_block(rounds)
+        if fresh:
+            answer = self._subject.order(Order(hand_over=True), "time")
+            self._judge(answer, "a timed call", state=False)
+        second = self._reference_block(variant)
+        theirs = statistics.median(first + second)
+        rounds.reference.append(theirs)
+        rounds.candidate.append(statistics.median(ours))
+        rounds.ratios.append(theirs / max(statistics.median(ours), 1e-9))
+
+    def _refresh(self, rounds: Rounds) -> None:
+        """Other values at the same addresses: the inputs times a secret factor that keeps their domain."""
+        factor = 1.0 - 0.25 * self._random.random()
+        if not self._reference.prepare(Prepare(seed=0, factor=factor, redraw=False)).usable:
+            self._reference.prepare(Prepare(seed=0, redraw=False))
+        rounds.refreshed += 1
+
+    def _reference_block(self, variant: Variant) -> list[float]:
+        told = self._reference.ask(Ask(block=Block(variant=variant, calls=self._reference_calls)))
+        assert told.timed is not None, "a block is answered by times"
+        return told.timed.milliseconds
+
+    def _candidate_block(self, rounds: Rounds) -> list[float]:
+        begin = time.perf_counter()
+        answer = self._subject.order(Order(measure=Measure(calls=self._candidate_calls)), "time")
+        wall = (time.perf_counter() - begin) * 1e3
+        if len(answer.milliseconds) != self._candidate_calls or min(answer.milliseconds) <= 0.0:
+            raise Stop("quarantined", "time", "the candidate's process gave times that cannot be")
+        rounds.blocks += 1
+        disagreement = clocks_disagree(answer.milliseconds, wall, self._device)
+        if disagreement:
+            rounds.disagreements.append(disagreement)
+        return answer.milliseconds
+
+    def _judge(self, answer: Answer, label: str, state: bool) -> None:
+        self._verification.judge(answer, label, [self._protocol], state=state)
+        if self._verification.verdicts[self._protocol] != "correct":
+            raise Stop("wrong", "time", self._verification.reasons[self._protocol])
+
+
+def _first(milliseconds: list[float]) -> float:
+    if not milliseconds or not milliseconds[0] > 0.0:
+        raise Stop("quarantined", "time", "the candidate's process gave times that cannot be")
+    return milliseconds[0]

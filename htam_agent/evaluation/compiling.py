@@ -1,0 +1,87 @@
+"""Building a candidate: its text is read and checked here, its kernel source compiled in a confined child process."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from pathlib import Path
+
+from htam_agent.backends.cache import BuildCache
+from htam_agent.evaluation.channel import Garbled
+from htam_agent.evaluation.messages import BuildOrder
+from htam_agent.evaluation.policy import SOURCE_LIMIT, inspect_source
+from htam_agent.evaluation.process import Gone, Hung, tail
+from htam_agent.evaluation.session import Session
+from htam_agent.verdict import CompileResult
+from htam_agent.words import Stage
+
+SPARE_SECONDS = 5.0
+"""A build child may take this much longer than its compiler, which keeps the limit itself where it can."""
+
+
+def compile_candidate(session: Session, source: Path) -> CompileResult:
+    """Reads a candidate file, checks its text against the policy and builds its kernel source.
+
+    The file and its binary come to lie in a folder of their own. Nothing of the file is run.
+    """
+    started = time.monotonic()
+    name = session.backend.name
+    try:
+        text = _read(source)
+    except (OSError, ValueError) as error:
+        reason = f"the file {source} cannot be read: {error}"
+        return CompileResult(ok=False, backend=name, stage="load", reason=reason, log=reason)
+    folder = session.folder / "candidates" / hashlib.sha256(text.encode()).hexdigest()[:16]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "candidate.py").write_text(text, encoding="utf-8")
+    inspection = inspect_source(text, name, session.policy)
+    stage: Stage = inspection.stage
+    if inspection.reason:
+        result = CompileResult(ok=False, backend=name, stage=stage, reason=inspection.reason, log=inspection.reason)
+    elif inspection.deferred:
+        result = CompileResult(
+            ok=True, backend=name, deferred=True, reason="the file builds itself when it is imported"
+        )
+    else:
+        result = _build(session, inspection.source, folder)
+    return result.model_copy(update={"folder": str(folder), "seconds": time.monotonic() - started})
+
+
+def _read(source: Path) -> str:
+    if source.stat().st_size > SOURCE_LIMIT:
+        raise ValueError(f"it is larger than {SOURCE_LIMIT >> 20} MiB")
+    return source.read_text(encoding="utf-8")
+
+
+def _build(session: Session, source: str, folder: Path) -> CompileResult:
+    cache = BuildCache()
+    found = cache.find(session.backend, source, folder)
+    if found is not None:
+        return found
+    result = _build_confined(session, source, folder)
+    cache.keep(session.backend, source, result)
+    return result
+
+
+def _build_confined(session: Session, source: str, folder: Path) -> CompileResult:
+    seconds = session.limits.build_seconds
+    log = folder / "build.log"
+    log.unlink(missing_ok=True)
+    worker = session.harness.spawn("build", log)
+    order = BuildOrder(
+        backend=session.backend.name,
+        architecture=session.backend.target(),
+        device=session.index,
+        source=source,
+        seconds=seconds,
+        cell=session.cell(folder, seconds),
+    )
+    try:
+        return worker.ask(order, CompileResult, seconds + SPARE_SECONDS)
+    except Hung:
+        reason = f"the build took longer than {seconds:g} s and was stopped"
+    except (Gone, Garbled) as error:
+        reason = f"the build failed: {error}. {tail(log, 500)}"
+    finally:
+        worker.kill()
+    return CompileResult(ok=False, backend=session.backend.name, log=reason, reason=reason)

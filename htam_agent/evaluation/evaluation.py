@@ -1,0 +1,207 @@
+"""From a built candidate to a RunResult: one worker, one verdict."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from pathlib import Path
+
+from htam_agent.evaluation.baselines import best_variant
+from htam_agent.evaluation.clocking import Clocking, Rounds
+from htam_agent.evaluation.judge import PROTOCOLS, Stop, Subject, Verification
+from htam_agent.evaluation.messages import Enter, Order
+from htam_agent.evaluation.process import tail
+from htam_agent.evaluation.session import Session
+from htam_agent.evaluation.timing import device_lock, to_interval
+from htam_agent.verdict import Check, CompileResult, RunResult, Speedups, Times
+from htam_agent.words import Protocol, Stage, Verdict
+
+BANDWIDTH_MARGIN = 1.05
+LOG_KEPT = 64 << 10
+ENTER_SECONDS = 60.0
+
+
+def not_run(compiled: CompileResult) -> RunResult:
+    """The verdict of a candidate that was not built."""
+    return RunResult(
+        verdict="failed",
+        stage=compiled.stage,
+        reason=compiled.reason or "it was not built",
+        protocols=dict.fromkeys(PROTOCOLS, "failed"),
+        speedup=Speedups(reason="it was not built"),
+        checks=[Check(name=compiled.stage, passed=False, detail=compiled.log[:2000])],
+        seconds=compiled.seconds,
+    )
+
+
+class Evaluation:
+    """One run of one candidate. `baselines` None: it is judged and not timed."""
+
+    def __init__(
+        self, session: Session, compiled: CompileResult, baselines: Times | None, baseline_reason: str
+    ) -> None:
+        self._session = session
+        self._compiled = compiled
+        self._baselines = baselines
+        self._baseline_reason = baseline_reason
+        self._log = Path(compiled.folder) / "run.log"
+        self._log.unlink(missing_ok=True)
+        self._active: list[str] = []
+        self._missing: list[str] = []
+        self._rounds: Rounds | None = None
+        self._left_behind = 0
+
+    def run(self) -> RunResult:
+        """The verdict. Raises WorkerError when the harness, not the candidate, fails."""
+        started = time.monotonic()
+        session = self._session
+        worker = session.harness.spawn("candidate", self._log)
+        subject = Subject(worker, session.limits)
+        self._verification = Verification(
+            session.reference, subject, session.loaded.blueprint, session.policy, session.seeds.draw()
+        )
+        stop: Stop | None = None
+        try:
+            self._enter(subject)
+            self._verification.run()
+            if self._baselines is not None and self._verdict() == "correct":
+                self._time(subject)
+        except Stop as reason:
+            stop = reason
+        finally:
+            worker.kill()
+            self._left_behind = worker.left_behind
+            _shorten(self._log)
+        return self._result(stop).model_copy(update={"seconds": time.monotonic() - started})
+
+    def _enter(self, subject: Subject) -> None:
+        """Confines the process, imports the file and constructs its model."""
+        session, limits = self._session, self._session.limits
+        blueprint = session.loaded.blueprint
+        folder = Path(self._compiled.folder)
+        enter = Enter(
+            blueprint=blueprint,
+            cell=session.cell(folder, limits.total_seconds),
+            file=str(folder.resolve() / "candidate.py"),
+            buffer_sizes=[blueprint.input_bytes, blueprint.state_bytes, blueprint.output_bytes],
+        )
+        answer = subject.order(Order(enter=enter), "load", ENTER_SECONDS, session.descriptors)
+        self._active, self._missing = answer.active, answer.missing
+        deferred = self._compiled.deferred
+        seconds = limits.build_seconds if deferred else limits.load_seconds
+        subject.order(Order(imports=True), "compile" if deferred else "load", seconds)
+        subject.order(Order(instance=True), "construct", limits.load_seconds)
+
+    def _verdict(self) -> Verdict:
+        return self._verification.verdicts[self._session.protocol]
+
+    def _time(self, subject: Subject) -> None:
+        session = self._session
+        assert self._baselines is not None, "only a timed evaluation comes here"
+        device = session.device_name
+        # A reference that writes to its inputs cannot be called twice on the same values.
+        fresh = not session.loaded.writes_inputs
+        clocking = Clocking(
+            session.reference, subject, self._verification, session.protocol, device, session.seeds.draw()
+        )
+        with device_lock(device):
+            self._rounds = clocking.run(best_variant(self._baselines), fresh)
+        varied = "other values in every round" if fresh else "the operator writes to its inputs: values not varied"
+        self._verification.checks.append(Check(name="timed-outputs", passed=True, detail=varied))
+        distrust = self._rounds.distrust or self._too_fast(statistics.median(self._rounds.candidate))
+        self._verification.checks.append(Check(name="clock", passed=not distrust, detail=distrust))
+        if distrust:
+            raise Stop("quarantined", "time", distrust)
+
+    def _too_fast(self, milliseconds: float) -> str:
+        """Why a time is impossible with a cold L2; empty when it is not, or nothing is known of the memory."""
+        bandwidth = self._session.loaded.bandwidth
+        needed = self._session.loaded.operator.unavoidable_bytes
+        if not bandwidth or needed / (milliseconds / 1e3) <= BANDWIDTH_MARGIN * bandwidth:
+            return ""
+        return (
+            f"{milliseconds:.4g} ms would move the {needed / 1e6:.4g} unavoidable megabytes faster than the memory can "
+            f"({bandwidth / 1e12:.3g} TB/s)"
+        )
+
+    def _result(self, stop: Stop | None) -> RunResult:
+        protocols = self._protocols(stop)
+        deciding = self._session.protocol
+        verdict = protocols[deciding]
+        stage: Stage = "time" if self._rounds is not None else "verify"
+        reason = "" if verdict == "correct" else self._verification.reasons.get(deciding, "")
+        if stop is not None and verdict == stop.verdict:
+            stage, reason = stop.stage, stop.reason
+        checks = [*self._session.loaded.notes, *self._verification.checks]
+        if stop is not None:
+            evidence = stop.evidence or tail(self._log)
+            checks.append(Check(name=stop.stage, passed=False, detail="\n".join(filter(None, (stop.reason, evidence)))))
+        if self._left_behind:
+            detail = f"{self._left_behind} processes that it left behind were killed"
+            checks.append(Check(name="left-over-processes", passed=False, detail=detail))
+        result = RunResult(
+            verdict=verdict,
+            stage=stage,
+            reason=reason,
+            protocols=protocols,
+            checks=checks,
+            speedup=Speedups(reason="it was not timed" if verdict == "correct" else f"the verdict is {verdict}"),
+            launches=self._verification.launches,
+            confinement=self._active,
+            confinement_missing=self._missing,
+        )
+        if verdict != "correct" or self._rounds is None:
+            return result
+        return result.model_copy(update=self._figures())
+
+    def _protocols(self, stop: Stop | None) -> dict[Protocol, Verdict]:
+        """What had been found wrong stays wrong; everything else shares the fate of a process that stopped."""
+        verdicts = dict(self._verification.verdicts)
+        if stop is None:
+            return verdicts
+        if stop.verdict == "wrong":
+            return verdicts
+        return {name: stop.verdict if verdict == "correct" else verdict for name, verdict in verdicts.items()}
+
+    def _figures(self) -> dict[str, object]:
+        """Times, speedups and the interval of a correct candidate."""
+        assert self._rounds is not None
+        assert self._baselines is not None
+        rounds, baselines = self._rounds, self._baselines
+        ratio = statistics.median(rounds.ratios)
+        interval = to_interval(rounds.ratios)
+        known = baselines.best
+
+        def against(time_ms: float | None) -> float | None:
+            # Opponents were measured side by side at the start; the best one again beside the candidate.
+            return None if time_ms is None or not known else ratio * time_ms / known
+
+        missing = "" if interval is not None else "too few rounds for an interval within the limits"
+        return {
+            "times_ms": baselines.model_copy(
+                update={"candidate": statistics.median(rounds.candidate), "best": statistics.median(rounds.reference)}
+            ),
+            "speedup": Speedups(
+                eager=against(baselines.eager),
+                eager_tf32=against(baselines.eager_tf32),
+                compile=against(baselines.compile),
+                best=ratio,
+                reason="; ".join(filter(None, (self._baseline_reason, missing))),
+            ),
+            "interval": interval,
+            "faster": interval is not None and interval.low > 1.0,
+        }
+
+
+def _shorten(log: Path) -> None:
+    """Keeps the end of a log: a file that prints megabytes fills no disk."""
+    try:
+        size = log.stat().st_size
+        if size > LOG_KEPT:
+            with open(log, "rb") as file:
+                file.seek(-LOG_KEPT, os.SEEK_END)
+                end = file.read()
+            log.write_bytes(b"[shortened]\n" + end)
+    except OSError:
+        return

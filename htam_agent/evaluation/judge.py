@@ -1,0 +1,244 @@
+"""One candidate's evaluation, driven from the main process: load, construct, trials, then rounds of timing.
+
+The candidate's answers are evidence. What is right is said by the reference worker, what is fast by clocks on both
+sides under this process's own clock.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from pydantic import BaseModel
+
+from htam_agent.errors import TaskError, WorkerError
+from htam_agent.evaluation.channel import Garbled
+from htam_agent.evaluation.messages import (
+    Answer,
+    Ask,
+    Finding,
+    Judge,
+    Judged,
+    Order,
+    Prepare,
+    Prepared,
+    Told,
+    Trial,
+)
+from htam_agent.evaluation.policy import forbidden_operators
+from htam_agent.evaluation.process import Gone, Hung, Worker
+from htam_agent.evaluation.verify import FAMILIES
+from htam_agent.verdict import Check, Launch
+from htam_agent.words import Policy, Record, Stage, Verdict
+from htam_agent.words import Protocol as ProtocolName
+
+if TYPE_CHECKING:
+    from htam_agent.evaluation.messages import Blueprint
+
+PROTOCOLS: tuple[ProtocolName, ...] = ("kernelbench", "verified", "verified-fair", "strict")
+KERNELBENCH_TRIALS = 5
+SHIFTS, SHIFT_BYTES = 16, 4096
+"""Inputs lie at one of this many addresses, drawn for each trial."""
+
+T = TypeVar("T", bound=BaseModel)
+
+
+class Stop(Exception):
+    """The evaluation ends here with this verdict."""
+
+    def __init__(self, verdict: Verdict, stage: Stage, reason: str, evidence: str = "") -> None:
+        super().__init__(reason)
+        self.verdict = verdict
+        self.stage = stage
+        self.reason = reason
+        self.evidence = evidence
+
+
+class Reference:
+    """The reference worker as the main process talks to it."""
+
+    def __init__(self, worker: Worker, seconds: float) -> None:
+        self.worker = worker
+        self.seconds = seconds
+
+    def ask(self, question: Ask, seconds: float | None = None) -> Told:
+        """The answer. Raises TaskError for a fault of the task, WorkerError when the worker is gone or hangs."""
+        try:
+            told = self.worker.ask(question, Told, seconds or self.seconds)
+        except (Gone, Hung, Garbled) as error:
+            raise WorkerError(
+                f"The process that holds the reference model failed: {error}.",
+                "Run it again; if it happens again, check the machine's memory and `htam doctor`.",
+            ) from error
+        return raise_trouble(told)
+
+    def prepare(self, order: Prepare) -> Prepared:
+        told = self.ask(Ask(prepare=order))
+        assert told.prepared is not None, "a prepare is answered by a prepared"
+        return told.prepared
+
+    def judge(self, order: Judge) -> Judged:
+        told = self.ask(Ask(judge=order))
+        assert told.judged is not None, "a judge is answered by a judged"
+        return told.judged
+
+
+def raise_trouble(told: Told) -> Told:
+    """The answer itself, or the error that it carries."""
+    trouble = told.trouble
+    if trouble is not None:
+        kind = TaskError if trouble.usage else WorkerError
+        raise kind(trouble.message, trouble.remedy, trouble.code)
+    return told
+
+
+class Deadline(Protocol):
+    """Limits that an evaluation keeps; `bench.Limits` fits."""
+
+    @property
+    def run_seconds(self) -> float: ...
+
+    @property
+    def total_seconds(self) -> float: ...
+
+
+class Subject:
+    """A candidate worker under evaluation: every failure to answer becomes a Stop that names it."""
+
+    def __init__(self, worker: Worker, limits: Deadline) -> None:
+        self.worker = worker
+        self._limits = limits
+        self._begin = time.monotonic()
+
+    def left(self) -> float:
+        """Seconds until the total limit."""
+        return self._limits.total_seconds - (time.monotonic() - self._begin)
+
+    def order(
+        self, order: Order, stage: Stage, seconds: float | None = None, descriptors: Sequence[int] = ()
+    ) -> Answer:
+        """The candidate's answer; raises Stop when it fails, crashes, hangs or answers nonsense."""
+        limit = min(seconds or self._limits.run_seconds, self.left())
+        if limit <= 0:
+            self.worker.kill()
+            raise Stop("failed", stage, f"the evaluation took longer than {self._limits.total_seconds:g} s in all")
+        try:
+            answer = self.worker.ask(order, Answer, limit, descriptors)
+        except Hung as error:
+            raise Stop("failed", stage, f"hang: {error} with its process group") from error
+        except Gone as error:
+            hint = " (out of memory, most likely)" if "SIGKILL" in str(error) else ""
+            raise Stop("failed", stage, f"crash: {error}{hint}") from error
+        except Garbled as error:
+            self.worker.kill()
+            raise Stop("failed", stage, f"the process answered nonsense: {error}") from error
+        if not answer.ok:
+            raise Stop("failed", stage, answer.reason, answer.evidence)
+        return answer
+
+
+class TrialPlan(Record):
+    """One trial: a factor on floating inputs, other parameters or not, and the protocols to which it belongs."""
+
+    label: str
+    factor: float = 1.0
+    changed_parameters: bool = False
+    protocols: tuple[ProtocolName, ...] = PROTOCOLS
+
+
+def plan_trials(has_parameters: bool) -> list[TrialPlan]:
+    """KernelBench's five plain trials; the three other families of KernelBench-Verified; for strict besides, two with
+    parameters that are changed in place after construction."""
+    plain = [
+        TrialPlan(label=f"x1 #{number}", protocols=PROTOCOLS if number == 1 else ("kernelbench", "strict"))
+        for number in range(1, KERNELBENCH_TRIALS + 1)
+    ]
+    wider: tuple[ProtocolName, ...] = ("verified", "verified-fair", "strict")
+    families = [TrialPlan(label=f"x{factor:g}", factor=factor, protocols=wider) for factor in FAMILIES]
+    changed = [
+        TrialPlan(
+            label=f"x{factor:g}, parameters changed", factor=factor, changed_parameters=True, protocols=("strict",)
+        )
+        for factor in (1.0, -1.0)
+    ]
+    # The families early: what is wrong is mostly found by the first few.
+    return [plain[0], *families, *(changed if has_parameters else []), *plain[1:]]
+
+
+class Verification:
+    """The trials of one candidate and what each protocol makes of them."""
+
+    def __init__(self, reference: Reference, subject: Subject, blueprint: Blueprint, policy: Policy, seed: int) -> None:
+        self._reference = reference
+        self._subject = subject
+        self._blueprint = blueprint
+        self._policy = policy
+        self._random = random.Random(seed)
+        self.verdicts: dict[ProtocolName, Verdict] = dict.fromkeys(PROTOCOLS, "correct")
+        self.reasons: dict[ProtocolName, str] = {}
+        self.checks: list[Check] = []
+        self.launches: list[Launch] = []
+
+    def run(self) -> None:
+        """All trials, or as many as it takes until no protocol calls it correct. Raises Stop for a failure."""
+        dropped, done = [], 0
+        has_parameters = any(entry.parameter for entry in self._blueprint.state)
+        for plan in plan_trials(has_parameters):
+            wanted = [name for name in plan.protocols if self.verdicts[name] == "correct"]
+            if not wanted:
+                continue
+            shift = self._random.randrange(SHIFTS) * SHIFT_BYTES
+            prepared = self._reference.prepare(
+                Prepare(
+                    seed=self.draw_seed(), factor=plan.factor, shift=shift, changed_parameters=plan.changed_parameters
+                )
+            )
+            if not prepared.usable:
+                dropped.append(f"{plan.label}: {prepared.reason}")
+                continue
+            self._one(plan, wanted, shift, watch=done == 0)
+            done += 1
+        detail = f"{done} trials" + (f"; dropped: {', '.join(dropped)}" if dropped else "")
+        self.checks.append(Check(name="trials", passed=True, detail=detail))
+
+    def draw_seed(self) -> int:
+        """A fresh secret seed."""
+        return self._random.getrandbits(63)
+
+    def _one(self, plan: TrialPlan, wanted: list[ProtocolName], shift: int, watch: bool) -> None:
+        answer = self._subject.order(Order(trial=Trial(shift=shift, watch=watch)), "run")
+        if watch:
+            self._check_operators(answer)
+            self.launches = answer.launches
+        self.judge(answer, plan.label, wanted, shift)
+
+    def judge(
+        self, answer: Answer, label: str, wanted: Sequence[ProtocolName], shift: int = 0, state: bool = True
+    ) -> None:
+        """Has the reference compare what the candidate left in shared memory, and notes it."""
+        if answer.outputs is None:
+            raise Stop("failed", "run", "the process answered nonsense: no outputs")
+        judged = self._reference.judge(
+            Judge(outputs=answer.outputs, tensors=answer.tensors, protocols=list(wanted), shift=shift, state=state)
+        )
+        for name, findings in judged.findings.items():
+            wrong = [finding for finding in findings if not finding.passed]
+            if wrong:
+                self.verdicts[name] = "wrong"
+                self.reasons[name] = f"{label}: {wrong[0].detail}"
+                self._note(name, label, wrong)
+
+    def _note(self, name: ProtocolName, label: str, wrong: Sequence[Finding]) -> None:
+        for finding in wrong:
+            self.checks.append(Check(name=f"{name}: {label}: {finding.name}", passed=False, detail=finding.detail))
+
+    def _check_operators(self, answer: Answer) -> None:
+        forbidden = forbidden_operators(answer.operators, self._policy)
+        if forbidden:
+            names = ", ".join(forbidden[:6])
+            raise Stop(
+                "failed", "policy", f"forward runs {names}, which the policy {self._policy} does not leave to torch"
+            )
+        self.checks.append(Check(name="policy", passed=True, detail=self._policy))

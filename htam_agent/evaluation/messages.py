@@ -1,0 +1,251 @@
+"""Every message between the harness processes, as pydantic records (see channel.py).
+
+Main process <-> zygote: Command, Report. Main <-> reference worker: Ask, Told and the records inside them. Main <->
+candidate worker: Order and Answer; main <-> build child: BuildOrder and CompileResult.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from htam_agent.evaluation.channel import Letter
+from htam_agent.evaluation.confinement import Cell
+from htam_agent.evaluation.trees import TensorSpec, Tree
+from htam_agent.operator import OperatorProfile
+from htam_agent.task import Task
+from htam_agent.verdict import Check, Launch
+from htam_agent.words import Backend, Precision, Protocol
+
+WorkerKind = Literal["reference", "candidate", "build"]
+Variant = Literal["eager", "eager_tf32", "compile"]
+"""The opponents: how the reference is run when it is timed."""
+
+
+class Command(Letter):
+    """Main to zygote. `pid` for kill, `log` for the kinds of worker."""
+
+    op: Literal["reference", "candidate", "build", "kill", "stop"]
+    pid: int = 0
+    log: str = ""
+
+
+class Report(Letter):
+    """Zygote to main. `left_behind`: processes of a dead worker that had to be killed."""
+
+    event: Literal["ready", "started", "exit"]
+    pid: int = 0
+    status: int = 0
+    left_behind: int = 0
+
+
+class StateEntry(Letter):
+    """One parameter or buffer of the reference model. `changes`: the reference's own forward writes it."""
+
+    name: str
+    spec: TensorSpec
+    parameter: bool
+    changes: bool = False
+
+
+class Blueprint(Letter):
+    """What a candidate worker must know of the task; nothing in it reveals an expected output."""
+
+    device: str
+    precision: Precision
+    training: bool
+    threads: int
+    init: Tree
+    init_tensors: list[TensorSpec] = Field(default_factory=list)
+    """In the state buffer, behind the state."""
+    keyword_init: bool = False
+    inputs: Tree
+    input_tensors: list[TensorSpec] = Field(default_factory=list)
+    keyword_inputs: bool = False
+    state: list[StateEntry] = Field(default_factory=list)
+    input_bytes: int = 0
+    state_bytes: int = 0
+    output_bytes: int = 0
+
+
+class Load(Letter):
+    """Order to the reference worker: load this task."""
+
+    task: Task
+    backend: Backend
+    device: str
+    precision: Precision
+    seed: int
+    python_path: list[str] = Field(default_factory=list)
+    threads: int = 1
+
+
+class Loaded(Letter):
+    """The task is loaded; three descriptors follow: inputs, state, outputs."""
+
+    operator: OperatorProfile
+    blueprint: Blueprint
+    weak: str = ""
+    """Which null kernels would pass; empty when none does."""
+    notes: list[Check] = Field(default_factory=list)
+    writes_inputs: bool = False
+    allowance: float = 0.0
+    """The reference's own relative error at the declared precision."""
+    bandwidth: float = 0.0
+    """Theoretical DRAM bytes per second; 0 where unknown."""
+
+
+class Prepare(Letter):
+    """Order: draw fresh inputs for one trial, put them into shared memory, compute the expected outputs."""
+
+    seed: int
+    factor: float = 1.0
+    shift: int = 0
+    changed_parameters: bool = False
+    redraw: bool = True
+    """False: the last drawn inputs again, with this factor."""
+
+
+class Prepared(Letter):
+    """`usable` false: the reference is not finite on this family where it was on plain inputs."""
+
+    usable: bool = True
+    reason: str = ""
+
+
+class Judge(Letter):
+    """Order: compare what the candidate left in shared memory with what was expected."""
+
+    outputs: Tree
+    tensors: list[TensorSpec]
+    protocols: list[Protocol]
+    shift: int = 0
+    state: bool = True
+
+
+class Finding(Letter):
+    """One comparison: passed, or what differs where."""
+
+    name: str
+    passed: bool
+    detail: str = ""
+
+
+class Judged(Letter):
+    """What each protocol says of the trial."""
+
+    findings: dict[Protocol, list[Finding]]
+
+
+class Warm(Letter):
+    """Order: run this variant for `seconds`; the answer's one time is the mean of a call."""
+
+    variant: Variant
+    seconds: float
+
+
+class Block(Letter):
+    """Order: time `calls` calls of a variant on the inputs in shared memory."""
+
+    variant: Variant
+    calls: int
+
+
+class Timed(Letter):
+    """Milliseconds of each call; empty with `reason` where the variant cannot run."""
+
+    milliseconds: list[float] = Field(default_factory=list)
+    reason: str = ""
+
+
+class Ask(Letter):
+    """Main to the reference worker: exactly one field is set."""
+
+    load: Load | None = None
+    prepare: Prepare | None = None
+    judge: Judge | None = None
+    warm: Warm | None = None
+    block: Block | None = None
+
+
+class Trouble(Letter):
+    """An HtamError on its way to the main process."""
+
+    code: str
+    message: str
+    remedy: str
+    usage: bool = True
+
+
+class Told(Letter):
+    """The reference worker's answer: the field of the question, or `trouble`."""
+
+    loaded: Loaded | None = None
+    prepared: Prepared | None = None
+    judged: Judged | None = None
+    timed: Timed | None = None
+    trouble: Trouble | None = None
+
+
+class Enter(Letter):
+    """First order to a candidate worker; the three buffers' descriptors come with it. Confinement happens here."""
+
+    blueprint: Blueprint
+    cell: Cell
+    file: str
+    buffer_sizes: list[int]
+
+
+class Trial(Letter):
+    """Order: one call of the candidate's forward on the inputs in shared memory, `shift` bytes on."""
+
+    shift: int = 0
+    load_state: bool = True
+    watch: bool = False
+    """Record which ATen operators run."""
+
+
+class Measure(Letter):
+    """Order: warm up for `warm_seconds`, or time `calls` calls."""
+
+    calls: int = 0
+    warm_seconds: float = 0.0
+
+
+class Order(Letter):
+    """Main to a candidate worker: exactly one field is set; `imports`, `instance` and `hand_over` (the outputs of the
+    last timed call) have no content."""
+
+    enter: Enter | None = None
+    imports: bool = False
+    instance: bool = False
+    trial: Trial | None = None
+    measure: Measure | None = None
+    hand_over: bool = False
+
+
+class Answer(Letter):
+    """A candidate worker's answer: evidence to be judged, never a verdict."""
+
+    ok: bool
+    reason: str = ""
+    evidence: str = ""
+    active: list[str] = Field(default_factory=list)
+    missing: list[str] = Field(default_factory=list)
+    outputs: Tree | None = None
+    tensors: list[TensorSpec] = Field(default_factory=list)
+    operators: list[str] = Field(default_factory=list)
+    milliseconds: list[float] = Field(default_factory=list)
+    launches: list[Launch] = Field(default_factory=list)
+
+
+class BuildOrder(Letter):
+    """Main to a build child: confine yourself, then build this source."""
+
+    backend: Backend
+    architecture: str
+    device: int
+    source: str
+    seconds: float
+    cell: Cell

@@ -1,0 +1,461 @@
+"""The reference worker: the only process that holds the user's model, the expected outputs and the comparison.
+
+It owns the shared buffers. A candidate sees inputs, parameters and its own outputs there, never what is expected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from htam_agent.errors import HtamError, TaskError, UsageError, WorkerError
+from htam_agent.evaluation import flags, verify
+from htam_agent.evaluation.buffers import SharedBuffer, create_buffer
+from htam_agent.evaluation.channel import Channel, Closed
+from htam_agent.evaluation.loading import Inputs, LoadedTask, call, failure, is_out_of_memory, load_task, outputs_of
+from htam_agent.evaluation.messages import (
+    Ask,
+    Block,
+    Blueprint,
+    Finding,
+    Judge,
+    Judged,
+    Load,
+    Loaded,
+    Prepare,
+    Prepared,
+    StateEntry,
+    Timed,
+    Told,
+    Trouble,
+    Variant,
+    Warm,
+)
+from htam_agent.evaluation.state import changed_values, state_tensors
+from htam_agent.evaluation.timing import Stopwatch
+from htam_agent.evaluation.trees import (
+    aligned,
+    extent_of,
+    flat_span,
+    flatten,
+    specs_of,
+    unflatten,
+    view,
+)
+from htam_agent.verdict import Check
+from htam_agent.words import Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+SHIFTS = 16
+"""Shared inputs are moved by up to this many units of SHIFT_BYTES from trial to trial: new addresses."""
+SHIFT_BYTES = 4096
+LIBRARY_CLASSES = ("matmul", "convolution", "attention", "composite", "other")
+"""Operators that may run in TF32, whose expected output depends on the flags."""
+
+
+def serve_reference(channel: Channel) -> None:
+    """Answers the main process's questions until it hangs up."""
+    reference = Reference()
+    while True:
+        try:
+            ask = channel.receive(Ask)
+        except Closed:
+            return
+        try:
+            told = reference.answer(ask)
+        except HtamError as error:
+            usage = isinstance(error, UsageError)
+            told = Told(trouble=Trouble(code=error.code, message=error.message, remedy=error.remedy, usage=usage))
+        channel.send(told, reference.take_descriptors())
+
+
+class Reference:
+    """One task, its private values and the shared buffers."""
+
+    def __init__(self) -> None:
+        self._descriptors: list[int] = []
+
+    def take_descriptors(self) -> list[int]:
+        """Descriptors of buffers that were made by the last answer."""
+        taken, self._descriptors = self._descriptors, []
+        return taken
+
+    def answer(self, ask: Ask) -> Told:
+        """Does what is asked. Raises TaskError for faults of the task, WorkerError for faults of the machine."""
+        if ask.load is not None:
+            return Told(loaded=self.load(ask.load))
+        if ask.prepare is not None:
+            return Told(prepared=self.prepare(ask.prepare))
+        if ask.judge is not None:
+            return Told(judged=self.judge(ask.judge))
+        if ask.warm is not None:
+            return Told(timed=self.warm(ask.warm))
+        assert ask.block is not None, "a question has one field"
+        return Told(timed=self.block(ask.block))
+
+    # Loading
+
+    def load(self, order: Load) -> Loaded:
+        """Loads and traces the task, lays out the shared buffers and looks at the reference's own behaviour."""
+        import torch
+
+        from htam_agent.tracing import trace_model
+
+        torch.set_num_threads(order.threads)
+        flags.set_judging()
+        self._order = order
+        self._task: LoadedTask = load_task(order.task, order.device, order.precision, order.seed, order.python_path)
+        self._model = self._task.model
+        self._model.train()
+        self._drawn: Inputs = self._task.draw(order.seed + 1)
+        operator = trace_model(self._model, self._drawn, order.task.name)
+        if operator.random:
+            self._model.eval()
+            operator = operator.model_copy(update={"training": False})
+        self._library = order.device != "cpu" and operator.operator_class in LIBRARY_CLASSES
+        self._stopwatch = Stopwatch(order.device)
+        self._compiled: Callable[..., object] | None = None
+        self._observe()
+        loaded = Loaded(
+            operator=operator,
+            blueprint=self._lay_out(),
+            writes_inputs=any(self._mutated),
+            allowance=self._own_error(),
+            bandwidth=_theoretical_bandwidth(order.device),
+        )
+        self._allowance = loaded.allowance
+        notes, weak = self._notes(operator.random)
+        return loaded.model_copy(update={"notes": notes, "weak": weak})
+
+    def _observe(self) -> None:
+        """One call of forward: which inputs and state it writes to, and what it returns."""
+        names, tensors, persistent = state_tensors(self._model)
+        self._names, self._state, self._parameters = names, tensors, persistent
+        self._initial = [tensor.clone() for tensor in tensors]
+        self._values = self._initial
+        tree, inputs = flatten(self._drawn)
+        copies = [tensor.clone() for tensor in inputs]
+        given = unflatten(tree, copies)
+        assert isinstance(given, list | dict)
+        outputs = outputs_of(self._order.task, self._model, given)
+        self._output_tree, self._expected = flatten(outputs)
+        self._expected = [tensor.detach() for tensor in self._expected]
+        self._mutated = [
+            not verify.same_bits(copy, tensor, "input").passed for copy, tensor in zip(copies, inputs, strict=True)
+        ]
+        self._changes = [
+            not verify.same_bits(tensor, before, "state").passed
+            for tensor, before in zip(tensors, self._initial, strict=True)
+        ]
+        self._finite = verify.all_finite(self._expected)
+        self._restore(self._initial)
+        self._changed = self._draw_changed_parameters()
+
+    def _draw_changed_parameters(self) -> list[torch.Tensor] | None:
+        """Other parameter values under which the reference is still finite; None where there are none."""
+        if not any(self._parameters):
+            return None
+        values = changed_values(self._initial, self._parameters, self._order.seed + 2)
+        self._restore(values)
+        outputs = outputs_of(self._order.task, self._model, self._copy_of_inputs())
+        self._restore(self._initial)
+        _, tensors = flatten(outputs)
+        return values if verify.all_finite(tensors) or not self._finite else None
+
+    def _lay_out(self) -> Blueprint:
+        """Makes the three buffers."""
+        init_tree, init_tensors = flatten(self._task.init)
+        input_tree, input_tensors = flatten(self._drawn)
+        state_specs = specs_of(self._state)
+        init_start = extent_of(self._state) if self._state else 0
+        self._input_specs = specs_of(input_tensors)
+        self._output_specs = specs_of([_packed_like(tensor) for tensor in self._expected])
+        input_bytes = extent_of(input_tensors) + SHIFTS * SHIFT_BYTES
+        state_bytes = aligned(init_start + extent_of(init_tensors))
+        output_bytes = max(extent_of(self._expected), extent_of([_packed_like(t) for t in self._expected]))
+        self._buffers = [self._create(size) for size in (input_bytes, state_bytes, output_bytes)]
+        self._entries = [
+            StateEntry(name=name, spec=spec, parameter=parameter, changes=changes)
+            for name, spec, parameter, changes in zip(
+                self._names, state_specs, self._parameters, self._changes, strict=True
+            )
+        ]
+        blueprint = Blueprint(
+            device=self._order.device,
+            precision=self._order.precision,
+            training=self._model.training,
+            threads=self._order.threads,
+            init=init_tree,
+            init_tensors=specs_of(init_tensors, init_start),
+            keyword_init=isinstance(self._task.init, dict),
+            inputs=input_tree,
+            input_tensors=self._input_specs,
+            keyword_inputs=isinstance(self._drawn, dict),
+            state=self._entries,
+            input_bytes=self._buffers[0].size,
+            state_bytes=self._buffers[1].size,
+            output_bytes=self._buffers[2].size,
+        )
+        for tensor, spec in zip(init_tensors, blueprint.init_tensors, strict=True):
+            flat_span(view(self._buffers[1].memory, spec)).copy_(flat_span(tensor))
+        return blueprint
+
+    def _create(self, size: int) -> SharedBuffer:
+        try:
+            buffer = create_buffer(self._order.device, size)
+        except WorkerError as error:
+            if error.code == "out-of-memory":
+                raise TaskError(
+                    f"The task {self._order.task.name!r} is too large for this device: {error.message}",
+                    error.remedy,
+                    "task-too-large",
+                ) from error
+            raise
+        self._descriptors.append(buffer.descriptor)
+        return buffer
+
+    def _own_error(self) -> float:
+        """The reference's relative error at the declared precision against full float32, on plain inputs."""
+        if not self._library or self._order.precision != "tf32":
+            return 0.0
+        expected = self._forward()
+        flags.set_declared("tf32")
+        try:
+            declared = self._forward()
+        finally:
+            flags.set_judging()
+        pairs = [(a, b) for a, b in zip(declared, expected, strict=True) if b.is_floating_point()]
+        return max((verify.relative_error(a, b) for a, b in pairs), default=0.0)
+
+    def _notes(self, random: bool) -> tuple[list[Check], str]:
+        _, inputs = flatten(self._drawn)
+        self._expected = self._forward()
+        weak = verify.weak_against(self._expected, inputs, "strict")
+        loose = verify.weak_against(self._expected, inputs, "kernelbench")
+        notes = [
+            Check(
+                name="task-not-weak",
+                passed=not weak,
+                detail=f"a kernel that returns {weak} would pass: the task proves little"
+                if weak
+                else (f"under KernelBench's tolerance a kernel that returns {loose} would pass" if loose else ""),
+            )
+        ]
+        if random:
+            notes.append(Check(name="random", passed=True, detail="random operator: judged in evaluation mode"))
+        if not self._finite:
+            notes.append(Check(name="finite", passed=True, detail="the reference itself gives NaN or infinities"))
+        if any(self._parameters) and self._changed is None:
+            detail = "parameters stay as constructed: changed ones gave no finite outputs"
+            notes.append(Check(name="parameters", passed=True, detail=detail))
+        return notes, weak
+
+    # One trial
+
+    def prepare(self, order: Prepare) -> Prepared:
+        """Puts inputs and state of a trial into shared memory and computes what is expected of it."""
+        if order.redraw:
+            self._plain: Inputs = self._task.draw(order.seed)
+        self._drawn = _scaled(self._plain, order.factor)
+        _, tensors = flatten(self._drawn)
+        specs = specs_of(tensors)
+        if specs != self._input_specs:
+            raise TaskError(
+                f"get_inputs() of the task {self._order.task.name!r} gives other shapes on every call.",
+                "Make shapes and dtypes the same on every call; only values may vary.",
+                "task-inputs",
+            )
+        for tensor, spec in zip(tensors, specs, strict=True):
+            flat_span(view(self._buffers[0].memory, spec, order.shift)).copy_(flat_span(tensor))
+        changed = self._changed if order.changed_parameters else None
+        self._values = changed if changed is not None else self._initial
+        self._restore(self._values)
+        for tensor, entry in zip(self._values, self._entries, strict=True):
+            flat_span(view(self._buffers[1].memory, entry.spec)).copy_(flat_span(tensor))
+        self._compute_expected()
+        self._buffers[2].memory.fill_(255)  # NaN in every floating type: what is not written is not right
+        self._stopwatch.synchronize()
+        if order.factor != 1.0 and self._finite and not verify.all_finite(self._expected):
+            return Prepared(usable=False, reason="the reference is not finite on it")
+        return Prepared()
+
+    def _compute_expected(self) -> None:
+        self._default_expected: list[torch.Tensor] | None = None
+        if self._library:
+            flags.set_defaults()
+            try:
+                self._default_expected = self._forward()
+            finally:
+                flags.set_judging()
+            self._restore(self._values)
+        self._expected = self._forward(keep_inputs=True)
+        self._state_after = [
+            tensor.clone() if entry.changes else value
+            for tensor, entry, value in zip(self._state, self._entries, self._values, strict=True)
+        ]
+
+    def _forward(self, keep_inputs: bool = False) -> list[torch.Tensor]:
+        """The outputs of the drawn inputs. With `keep_inputs` what forward makes of its inputs is kept."""
+        inputs = self._copy_of_inputs() if any(self._mutated) else self._drawn
+        outputs = outputs_of(self._order.task, self._model, inputs)
+        if keep_inputs:
+            self._inputs_after = flatten(inputs)[1]
+        tree, tensors = flatten(outputs)
+        self._output_tree = tree
+        return [tensor.detach() for tensor in tensors]
+
+    def _copy_of_inputs(self) -> Inputs:
+        tree, tensors = flatten(self._drawn)
+        copies = unflatten(tree, [tensor.clone() for tensor in tensors])
+        assert isinstance(copies, list | dict)
+        return copies
+
+    def _restore(self, values: Sequence[torch.Tensor]) -> None:
+        import torch
+
+        with torch.no_grad():
+            for tensor, value in zip(self._state, values, strict=True):
+                tensor.copy_(value)
+
+    def judge(self, order: Judge) -> Judged:
+        """Compares the candidate's outputs, its inputs and its state after the call."""
+        mismatch = verify.compare_tree(order.outputs, order.tensors, self._output_tree, self._expected)
+        if mismatch:
+            finding = Finding(name="form", passed=False, detail=mismatch)
+            return Judged(findings={name: [finding] for name in order.protocols})
+        actual = [view(self._buffers[2].memory, spec) for spec in self._output_specs]
+        common = self._judge_inputs(order.shift) + (self._judge_state() if order.state else [])
+        findings: dict[Protocol, list[Finding]] = {}
+        strict_small = False
+        for protocol in sorted(order.protocols, key=lambda name: name != "strict"):
+            if strict_small or (protocol == "verified-fair" and "verified" in findings):
+                known = findings["strict" if strict_small else "verified"]
+                findings[protocol] = known
+                continue
+            outputs = self._judge_outputs(actual, protocol)
+            findings[protocol] = outputs + common
+            strict_small = protocol == "strict" and self._covers_all(outputs)
+        return Judged(findings=findings)
+
+    def _covers_all(self, outputs: Sequence[Finding]) -> bool:
+        """Whether passing strict means passing the other protocols: same expectation, tolerance not above theirs."""
+        if self._default_expected is not None or not all(finding.passed for finding in outputs):
+            return False
+        floating = [tensor for tensor in self._expected if tensor.is_floating_point()]
+        return all(verify.rms(tensor) <= 1.0 for tensor in floating)
+
+    def _judge_outputs(self, actual: Sequence[torch.Tensor], protocol: Protocol) -> list[Finding]:
+        expected = self._expected
+        if protocol != "strict" and self._default_expected is not None:
+            expected = self._default_expected
+        pairs = enumerate(zip(actual, expected, strict=True))
+        return [
+            verify.compare(
+                ours, theirs, protocol, self._allowance, "output" if len(expected) == 1 else f"output {index}"
+            )
+            for index, (ours, theirs) in pairs
+        ]
+
+    def _judge_inputs(self, shift: int) -> list[Finding]:
+        findings = []
+        triples = zip(self._input_specs, self._inputs_after, self._mutated, strict=True)
+        for index, (spec, after, mutated) in enumerate(triples):
+            seen = view(self._buffers[0].memory, spec, shift)
+            if mutated:
+                findings.append(verify.compare(seen, after, "strict", self._allowance, f"input {index} afterwards"))
+            else:
+                findings.append(verify.same_bits(flat_span(seen), flat_span(after), f"input {index} afterwards"))
+        return findings
+
+    def _judge_state(self) -> list[Finding]:
+        findings = []
+        for entry, value in zip(self._entries, self._state_after, strict=True):
+            seen = view(self._buffers[1].memory, entry.spec)
+            name = f"{'parameter' if entry.parameter else 'buffer'} {entry.name} afterwards"
+            if entry.changes:
+                findings.append(verify.compare(seen, value, "strict", self._allowance, name))
+            else:
+                findings.append(verify.same_bits(flat_span(seen), flat_span(value), name))
+        return findings
+
+    # Timing
+
+    def warm(self, order: Warm) -> Timed:
+        """Runs a variant until it is warm; the one time is the mean of a call."""
+        return self._timed(order.variant, lambda function: [self._stopwatch.warm(function, order.seconds)])
+
+    def block(self, order: Block) -> Timed:
+        """Times a block of calls on the inputs in shared memory."""
+        return self._timed(order.variant, lambda function: self._stopwatch.block(function, order.calls)[0])
+
+    def _timed(self, variant: Variant, measure: Callable[[Callable[[], object]], list[float]]) -> Timed:
+        import torch
+
+        tensors = [view(self._buffers[0].memory, spec) for spec in self._input_specs]
+        tree, _ = flatten(self._drawn)
+        inputs = unflatten(tree, tensors)
+        assert isinstance(inputs, list | dict)
+        flags.set_variant(variant, self._order.precision)
+        try:
+            model = self._model if variant != "compile" else self._compile()
+            with torch.no_grad():
+                return Timed(milliseconds=measure(lambda: call(model, inputs)))
+        except Exception as error:
+            if variant != "compile":
+                raise failure(self._order.task, "task-forward", "fails while it is timed", error) from error
+            memory = "out of memory: " if is_out_of_memory(error) else ""
+            return Timed(reason=f"torch.compile failed: {memory}{type(error).__name__}: {str(error)[:300]}")
+        finally:
+            flags.set_judging()
+
+    def _compile(self) -> Callable[..., object]:
+        import torch
+
+        if self._compiled is None:
+            compiled: Callable[..., object] = torch.compile(self._model)
+            self._compiled = compiled
+        return self._compiled
+
+
+def _packed_like(tensor: torch.Tensor) -> torch.Tensor:
+    """A contiguous stand-in without memory of the same shape and dtype."""
+    import torch
+
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+
+
+def _scaled(inputs: Inputs, factor: float) -> Inputs:
+    """The inputs with floating tensors multiplied, layouts kept; integers, booleans and plain values stay."""
+    if factor == 1.0:
+        return inputs
+    tree, tensors = flatten(inputs)
+    scaled = [_scale(tensor, factor) if tensor.is_floating_point() else tensor for tensor in tensors]
+    value = unflatten(tree, scaled)
+    assert isinstance(value, list | dict)
+    return value
+
+
+def _scale(tensor: torch.Tensor, factor: float) -> torch.Tensor:
+    flat = flat_span(tensor) * factor
+    return flat.as_strided(tensor.shape, tensor.stride(), 0)
+
+
+def _theoretical_bandwidth(device: str) -> float:
+    """DRAM bytes per second from the driver's memory clock and bus width (double data rate); 0 where unknown."""
+    if device == "cpu":
+        return 0.0
+    from cuda.bindings import driver
+
+    index = int(device.partition(":")[2] or 0)
+    attribute = driver.CUdevice_attribute
+    values = []
+    for wanted in (
+        attribute.CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE,
+        attribute.CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH,
+    ):
+        status, value = driver.cuDeviceGetAttribute(wanted, index)
+        values.append(int(value) if status == driver.CUresult.CUDA_SUCCESS else 0)
+    kilohertz, bits = values
+    return 2.0 * kilohertz * 1e3 * bits / 8.0

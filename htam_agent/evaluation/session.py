@@ -1,0 +1,105 @@
+"""What an open bench hands to its parts: limits, processes and facts, in one place."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import Field
+
+from htam_agent.backends.base import Backend
+from htam_agent.evaluation.confinement import Cell
+from htam_agent.evaluation.judge import Reference
+from htam_agent.evaluation.messages import Loaded
+from htam_agent.evaluation.process import Harness
+from htam_agent.words import Policy, Precision, Protocol, Record
+
+
+class Limits(Record):
+    """What one candidate may take at most.
+
+    `memory_bytes`: address space beyond what a fresh worker maps (cpp only; CUDA reserves terabytes of addresses and is
+    bounded by the device). `output_bytes`: largest file that it may write, its log included.
+    """
+
+    build_seconds: float = Field(60.0, gt=0)
+    load_seconds: float = Field(60.0, gt=0)
+    run_seconds: float = Field(60.0, gt=0)
+    total_seconds: float = Field(300.0, gt=0)
+    memory_bytes: int = Field(16 << 30, gt=0)
+    output_bytes: int = Field(256 << 20, gt=0)
+
+
+class Seeds:
+    """A stream of seeds that nobody can foretell without the first one."""
+
+    def __init__(self, first: int | None) -> None:
+        self._first = int.from_bytes(os.urandom(16), "little") if first is None else first
+        self._count = 0
+
+    def draw(self) -> int:
+        """The next seed, 0 to 2^56."""
+        self._count += 1
+        digest = hashlib.sha256(f"{self._first}:{self._count}".encode()).digest()
+        return int.from_bytes(digest[:7], "little")
+
+
+@dataclass(frozen=True)
+class Session:
+    """An open bench's processes and choices. `descriptors` are those of the shared buffers: inputs, state, outputs."""
+
+    backend: Backend
+    device_name: str
+    index: int
+    precision: Precision
+    protocol: Protocol
+    policy: Policy
+    limits: Limits
+    folder: Path
+    harness: Harness
+    reference: Reference
+    loaded: Loaded
+    descriptors: Sequence[int]
+    seeds: Seeds
+
+    def cell(self, folder: Path, seconds: float) -> Cell:
+        """The confinement of a process that works in `folder` for at most `seconds`."""
+        threads = self.loaded.blueprint.threads
+        shared = self.loaded.blueprint.input_bytes + self.loaded.blueprint.output_bytes
+        return Cell(
+            folder=str(folder.resolve()),
+            cuda=self.backend.name == "cuda",
+            environment=environment_in(folder),
+            readable=[os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ],
+            cpu_seconds=int(seconds * (threads + 1)) + 60,
+            file_bytes=self.limits.output_bytes,
+            # The shared buffers and three outputs of the task's own size are no fault of the candidate.
+            memory_bytes=self.limits.memory_bytes + 4 * shared,
+        )
+
+
+def environment_in(folder: Path) -> dict[str, str]:
+    """The whole environment of a confined process: paths, and every cache inside its own folder."""
+    home = folder.resolve()
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    passed = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES")
+    inside = {
+        "HOME": home,
+        "TMPDIR": home,
+        "XDG_CACHE_HOME": home,
+        "HTAM_KERNEL_DIR": home,
+        "TORCH_EXTENSIONS_DIR": home / "extensions",
+        "TRITON_CACHE_DIR": home / "triton",
+        "TORCHINDUCTOR_CACHE_DIR": home / "inductor",
+        "CUDA_CACHE_PATH": home / "cuda",
+    }
+    fixed = {"PATH": path, "LC_ALL": "C.UTF-8", "USER": "candidate", "PYTHONDONTWRITEBYTECODE": "1"}
+    return {
+        **{name: os.environ[name] for name in passed if name in os.environ},
+        **{name: str(value) for name, value in inside.items()},
+        **fixed,
+    }

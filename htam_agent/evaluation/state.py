@@ -1,0 +1,75 @@
+"""Parameters and buffers: their order, other values for them, and how a candidate's are matched to the reference's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from htam_agent.evaluation.messages import StateEntry
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+
+def state_tensors(model: nn.Module) -> tuple[list[str], list[torch.Tensor], list[bool]]:
+    """Names, tensors and whether each is a parameter: parameters first, then buffers, non-persistent ones included."""
+    named = [(name, tensor.detach(), True) for name, tensor in model.named_parameters()]
+    named += [(name, tensor.detach(), False) for name, tensor in model.named_buffers()]
+    return [name for name, _, _ in named], [tensor for _, tensor, _ in named], [flag for _, _, flag in named]
+
+
+def changed_values(values: Sequence[torch.Tensor], parameters: Sequence[bool], seed: int) -> list[torch.Tensor]:
+    """Other values: floating parameters are redrawn with their own mean and deviation, constant ones (ones of a norm's
+    weight, zeros of its bias) are moved by a tenth; buffers stay, since their meaning is unknown."""
+    import torch
+
+    torch.manual_seed(seed)
+    changed = []
+    for value, parameter in zip(values, parameters, strict=True):
+        if not parameter or not value.is_floating_point() or value.numel() == 0:
+            changed.append(value)
+            continue
+        wide = value.float()
+        spread = float(wide.std(correction=0))
+        noise = torch.randn_like(wide)
+        fresh = wide + 0.1 * noise if spread == 0.0 else wide.mean() + spread * noise
+        changed.append(fresh.to(value.dtype))
+    return changed
+
+
+class StateMismatch(ValueError):
+    """A candidate's parameters or buffers do not fit the reference's."""
+
+
+def match_state(model: nn.Module, entries: Sequence[StateEntry]) -> list[torch.Tensor | None]:
+    """The candidate's tensor for each of the reference's entries: by name, else all parameters in order.
+
+    A buffer that the reference never writes and the candidate lacks (a constant mask) is None. Raises StateMismatch.
+    """
+    mine: dict[str, torch.Tensor] = dict(model.named_parameters())
+    mine |= dict(model.named_buffers())
+    wanted = [entry for entry in entries if entry.parameter]
+    if all(entry.name in mine for entry in wanted):
+        found = [mine.get(entry.name) for entry in entries]
+    else:
+        found = _in_order(model, entries)
+    for entry, tensor in zip(entries, found, strict=True):
+        if tensor is None:
+            if entry.changes:
+                raise StateMismatch(f"ModelNew has no buffer {entry.name!r}, which Model's forward writes to")
+            continue
+        if list(tensor.shape) != entry.spec.shape:
+            raise StateMismatch(f"{entry.name!r} has shape {list(tensor.shape)} where Model has {entry.spec.shape}")
+    return found
+
+
+def _in_order(model: nn.Module, entries: Sequence[StateEntry]) -> list[torch.Tensor | None]:
+    parameters = list(model.parameters())
+    names = [entry.name for entry in entries if entry.parameter]
+    if len(parameters) != len(names):
+        own = [name for name, _ in model.named_parameters()]
+        raise StateMismatch(f"ModelNew has the parameters {own} where Model has {names}: a state dict does not load")
+    buffers = dict(model.named_buffers())
+    rest = iter(parameters)
+    return [next(rest) if entry.parameter else buffers.get(entry.name) for entry in entries]

@@ -1,0 +1,264 @@
+"""Judging: pure functions on tensors, no processes.
+
+Two tensors agree when shape, dtype and device are the same, NaN and infinities lie at the same places, and every finite
+element is close. Tolerances by protocol, t for float32 and for half types:
+
+- `kernelbench`: |a - b| <= t + t |b|, t = 1e-4 and 1e-2 (KernelBench's own `torch.allclose` call).
+- `verified`, `verified-fair`: the same form with t = 1e-3 for float32 and 1e-2 for half types.
+- `strict`: |a - b| <= t (rms(b) + |b|), t = 1e-4 and 1e-2 (bfloat16 has 8 bits: one rounding is 4e-3), never under four
+  times the reference's own error at the declared precision (`allowance`). rms(b), the root of the mean square of the
+  finite expected values, makes the tolerance relative to scale: zeros do not pass on an output whose values are
+  tiny, and a term that cancels may still differ by the rounding of its parts.
+
+Integers and booleans must be equal. Everything runs in chunks, so that comparing needs little memory of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from htam_agent.evaluation.messages import Finding
+from htam_agent.evaluation.trees import TensorSpec, Tree, dtype_name
+from htam_agent.words import Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+CHUNK_BYTES = 32 << 20
+"""Bytes of one chunk; a comparison holds a handful of float64 or boolean temporaries of a chunk."""
+FAMILIES = (3.0, 0.01, -1.0)
+"""Factors on floating inputs besides 1 (KernelBench-Verified)."""
+HALF = ("float16", "bfloat16")
+
+
+def tolerance(protocol: Protocol, dtype: str, allowance: float = 0.0) -> float:
+    """Relative tolerance of a protocol for one dtype; `allowance` is the reference's own error (strict only)."""
+    half = dtype in HALF
+    if protocol == "kernelbench":
+        return 1e-2 if half else 1e-4
+    if protocol in ("verified", "verified-fair"):
+        return 1e-2 if half else 1e-3
+    return max(1e-2 if half else 1e-4, 4.0 * allowance)
+
+
+def compare(
+    actual: torch.Tensor, expected: torch.Tensor, protocol: Protocol, allowance: float = 0.0, name: str = "output"
+) -> Finding:
+    """Whether one tensor is right under one protocol, and if not, what differs where.
+
+    Both tensors may have any shape, stride and dtype and lie on any device. Nothing is written to.
+    """
+    mismatch = compare_form(actual, expected, name)
+    if mismatch:
+        return Finding(name=name, passed=False, detail=mismatch)
+    if expected.is_complex():
+        import torch
+
+        actual, expected = torch.view_as_real(actual.resolve_conj()), torch.view_as_real(expected.resolve_conj())
+    if not expected.is_floating_point():
+        return _compare_exactly(actual, expected, name)
+    share = tolerance(protocol, dtype_name(expected.dtype), allowance)
+    scale = rms(expected) if protocol == "strict" else 1.0
+    worst = Worst()
+    for start, ours, theirs in _chunks(actual, expected):
+        problem = worst.look(start, ours, theirs, share, scale)
+        if problem:
+            return Finding(name=name, passed=False, detail=f"{name}{_place(problem[0], expected.shape)}: {problem[1]}")
+    return worst.finding(name, expected.shape)
+
+
+def compare_form(actual: torch.Tensor, expected: torch.Tensor, name: str = "output") -> str:
+    """What differs in shape, dtype or device; empty when nothing does."""
+    if actual.shape != expected.shape:
+        return f"{name} has shape {list(actual.shape)} where {list(expected.shape)} is expected"
+    if actual.dtype != expected.dtype:
+        return f"{name} has dtype {dtype_name(actual.dtype)} where {dtype_name(expected.dtype)} is expected"
+    if actual.device.type != expected.device.type:
+        return f"{name} lies on {actual.device.type} where {expected.device.type} is expected"
+    return ""
+
+
+def compare_tree(actual: Tree, specs: Sequence[TensorSpec], expected: Tree, tensors: Sequence[torch.Tensor]) -> str:
+    """What differs between the claimed structure of an output and the expected one; empty when nothing does.
+
+    Looks at containers, keys, plain values, shapes and dtypes, never at memory.
+    """
+    if actual.outline() != expected.outline():
+        return f"the output is {actual.outline()[:300]} where {expected.outline()[:300]} is expected"
+    if len(specs) != len(tensors):
+        return f"the output has {len(specs)} tensors where {len(tensors)} are expected"
+    for index, (spec, tensor) in enumerate(zip(specs, tensors, strict=True)):
+        wanted = TensorSpec(shape=list(tensor.shape), stride=[], dtype=dtype_name(tensor.dtype))
+        if (spec.shape, spec.dtype) != (wanted.shape, wanted.dtype):
+            return f"output {index} is {spec.describe()} where {wanted.describe()} is expected"
+    return ""
+
+
+class Worst:
+    """The largest error seen so far, in units of the tolerance."""
+
+    def __init__(self) -> None:
+        self.excess = 0.0
+        self.index = -1
+        self.values = (0.0, 0.0)
+        self.wrong = 0
+
+    def look(
+        self, start: int, ours: torch.Tensor, theirs: torch.Tensor, share: float, scale: float
+    ) -> tuple[int, str] | None:
+        """Takes in one chunk; an answer is a place and a difference that no tolerance covers."""
+        error = (ours - theirs).abs_()
+        limit = theirs.abs().add_(scale).mul_(share)
+        if bool((error <= limit).all()):  # the usual case; NaN and infinities fall through
+            return None
+        odd = ~theirs.isfinite() | ~ours.isfinite()
+        if bool(odd.any()):
+            same = (ours == theirs) | (ours.isnan() & theirs.isnan())
+            bad = odd & ~same
+            if bool(bad.any()):
+                place = int(bad.to(ours.dtype).argmax())
+                return start + place, f"{float(ours[place])} where {float(theirs[place])} is expected"
+            error.masked_fill_(odd, 0.0)
+            limit.masked_fill_(odd, 1.0)
+        self._note(start, error, limit, ours, theirs)
+        return None
+
+    def _note(
+        self, start: int, error: torch.Tensor, limit: torch.Tensor, ours: torch.Tensor, theirs: torch.Tensor
+    ) -> None:
+        over = error > limit
+        count = int(over.sum())
+        if count:
+            ratio = error / limit
+            place = int(ratio.argmax())
+            if float(ratio[place]) > self.excess:
+                self.excess, self.index = float(ratio[place]), start + place
+                self.values = (float(ours[place]), float(theirs[place]))
+        self.wrong += count
+
+    def finding(self, name: str, shape: Sequence[int]) -> Finding:
+        """The verdict over all chunks."""
+        if not self.wrong:
+            return Finding(name=name, passed=True)
+        return Finding(
+            name=name,
+            passed=False,
+            detail=(
+                f"{self.wrong} of {math.prod(shape)} elements of {name} are off; the worst is "
+                f"{name}{_place(self.index, shape)} = {self.values[0]:.8g} where {self.values[1]:.8g} is expected "
+                f"({self.excess:.3g} times the tolerance)"
+            ),
+        )
+
+
+def rms(tensor: torch.Tensor) -> float:
+    """Root of the mean square of the finite elements, accumulated in float64; 0 for none."""
+    total, count = 0.0, 0
+    for _, values, _ in _chunks(tensor, tensor):
+        square = values.double().square()
+        part = float(square.sum())
+        if math.isfinite(part):
+            count += values.numel()
+        else:
+            finite = values.isfinite()
+            part = float(square.masked_fill_(~finite, 0.0).sum())
+            count += int(finite.sum())
+        total += part
+    return math.sqrt(total / count) if count else 0.0
+
+
+def all_finite(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether every floating element is finite."""
+    floating = (tensor for tensor in tensors if tensor.is_floating_point())
+    return all(bool(values.isfinite().all()) for tensor in floating for _, values, _ in _chunks(tensor, tensor))
+
+
+def relative_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    """Largest |a - b| / (rms(b) + |b|) over finite elements: the measure of the strict tolerance."""
+    scale = rms(expected)
+    worst = 0.0
+    for _, ours, theirs in _chunks(actual, expected):
+        ratio = (ours - theirs).abs() / (theirs.abs() + scale)
+        if ratio.numel():
+            worst = max(worst, float(ratio.nan_to_num(0.0, 0.0, 0.0).max()))
+    return worst
+
+
+def same_bits(actual: torch.Tensor, expected: torch.Tensor, name: str) -> Finding:
+    """Whether two tensors of the same form are equal to the bit (equal NaN included)."""
+    for start, ours, theirs in _chunks(actual, expected, raw=True):
+        different = ours != theirs
+        if bool(different.any()):
+            if ours.is_floating_point():
+                different &= ~(ours.isnan() & theirs.isnan())
+                if not bool(different.any()):
+                    continue
+            place = int(different.byte().argmax())
+            values = f"{ours[place].item()} where {theirs[place].item()} was"
+            return Finding(name=name, passed=False, detail=f"{name}{_place(start + place, expected.shape)}: {values}")
+    return Finding(name=name, passed=True)
+
+
+def weak_against(expected: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], protocol: Protocol) -> str:
+    """Which null kernels would pass for these outputs (zeros, the first input copied, the mean); empty for none.
+
+    A task that a null kernel passes proves little: the result says so.
+    """
+    import torch
+
+    floating = [tensor for tensor in expected if tensor.is_floating_point() and tensor.numel() > 0]
+    if not floating:
+        return ""
+    nulls: dict[str, Callable[[torch.Tensor], torch.Tensor | None]] = {
+        "zeros": torch.zeros_like,
+        "a copy of the first input": lambda tensor: next(
+            (x for x in inputs[:1] if x.shape == tensor.shape and x.dtype == tensor.dtype), None
+        ),
+        "the mean": lambda tensor: torch.full_like(tensor, float(tensor.double().mean())),
+    }
+    passing = []
+    for name, make in nulls.items():
+        made = [(make(tensor), tensor) for tensor in floating]
+        if name == "the mean" and all(tensor.numel() == 1 for tensor in floating):
+            continue  # the mean of one number is the number itself
+        if all(null is not None and compare(null, tensor, protocol).passed for null, tensor in made):
+            passing.append(name)
+    return ", ".join(passing)
+
+
+def _compare_exactly(actual: torch.Tensor, expected: torch.Tensor, name: str) -> Finding:
+    wrong = sum(int((ours != theirs).sum()) for _, ours, theirs in _chunks(actual, expected, raw=True))
+    if not wrong:
+        return Finding(name=name, passed=True)
+    found = same_bits(actual, expected, name).detail
+    return Finding(name=name, passed=False, detail=f"{wrong} of {expected.numel()} elements differ; first {found}")
+
+
+def _chunks(
+    actual: torch.Tensor, expected: torch.Tensor, raw: bool = False
+) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+    """(start, ours, theirs) over flat pieces, half types widened to float32 unless `raw`.
+
+    A non-contiguous tensor is copied once: only such outputs cost memory of their size.
+    """
+    import torch
+
+    ours, theirs = actual.reshape(-1), expected.reshape(-1)
+    count = max(1, CHUNK_BYTES // max(1, expected.element_size()))
+    widen = not raw and expected.dtype in (torch.float16, torch.bfloat16)
+    for start in range(0, expected.numel(), count):
+        a, b = ours[start : start + count], theirs[start : start + count]
+        yield start, (a.float() if widen else a), (b.float() if widen else b)
+
+
+def _place(index: int, shape: Sequence[int]) -> str:
+    """ "[3, 17]": where a flat index lies in a shape."""
+    if index < 0 or not shape:
+        return ""
+    places = []
+    for extent in reversed(shape):
+        places.append(index % extent)
+        index //= extent
+    return f"[{', '.join(map(str, reversed(places)))}]"
