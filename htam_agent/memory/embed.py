@@ -28,7 +28,7 @@ class Embedder(Protocol):
         ...
 
 
-class HashedEmbedder:
+class HashingEmbedder:
     """Signed feature hashing of words and of character 3- to 5-grams within words.
 
     Each feature adds +1 or -1 to one of `dimension` buckets; bucket and sign come from its CRC-32, which is the same on

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from htam_agent.errors import StoreError
 from htam_agent.memory.chroma import Collections
 from htam_agent.memory.connection import Connection, EmbeddedFolder, Server
-from htam_agent.memory.embed import Embedder, HashedEmbedder
+from htam_agent.memory.embed import Embedder, HashingEmbedder
 from htam_agent.memory.index import Evidence, MemoryIndex, Texts
 from htam_agent.memory.model import Direction, Experience, Strategy, Transition
 from htam_agent.memory.records import Kind, MemoryRecord, text_of
@@ -41,6 +41,7 @@ class MemoryStore:
         self._seed = seed
         self._collections = collections
         self._index = MemoryIndex(Texts(embedder))
+        self._closed = False
         self.notes: list[str] = []
         """What was not done on opening, and why, in words."""
 
@@ -57,12 +58,12 @@ class MemoryStore:
         """The memory in the folder `location` (made when missing), or of the Chroma server at `url`, which wins.
 
         A new memory gets the seed; one with another version's seed gets this one's: changed seed records are replaced,
-        those that are gone disappear, and records of users and of runs stay. `embedder` defaults to HashedEmbedder.
+        those that are gone disappear, and records of users and of runs stay. `embedder` defaults to HashingEmbedder.
 
         Raises StoreError when the memory is corrupt, newer, of another embedder, locked for longer than `wait_seconds`,
         or cannot be written; it is then as it was. Raises InfrastructureError when the server does not answer.
         """
-        embedder = embedder or HashedEmbedder()
+        embedder = embedder or HashingEmbedder()
         seed = seed or load_seed()
         connection: Connection
         if url:
@@ -202,8 +203,10 @@ class MemoryStore:
         }
 
     def close(self) -> None:
-        """Lets the database go. The index still answers."""
-        self._connection.close()
+        """Lets the database go; a second call does nothing. The index still answers."""
+        if not self._closed:
+            self._closed = True
+            self._connection.close()
 
     def __enter__(self) -> Self:
         return self

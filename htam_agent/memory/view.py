@@ -1,0 +1,148 @@
+"""What people and scripts see of a memory: counts, lists, single records, and a drawing of the graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from htam_agent.errors import StoreError
+from htam_agent.memory.index import share_of
+from htam_agent.memory.model import START, Direction, Experience, Strategy, Transition
+from htam_agent.memory.records import KINDS, Kind, MemoryRecord
+from htam_agent.words import Backend, Record
+
+if TYPE_CHECKING:
+    from htam_agent.memory.store import MemoryStore
+
+Schema = Literal["htam.memory/1"]
+
+
+class MemoryStats(Record):
+    """What `htam memory stats --json` prints: number of records of each kind."""
+
+    schema_: Schema = Field("htam.memory/1", alias="schema", serialization_alias="schema")
+    directions: int
+    strategies: int
+    transitions: int
+    experiences: int
+
+
+class MemoryLine(Record):
+    """One record in a list. `backend` is null for what belongs to no backend; `provenance` is null for experiences."""
+
+    kind: Kind
+    id: str
+    summary: str
+    backend: Backend | None = None
+    provenance: Literal["seed", "user", "learned"] | None = None
+
+
+class MemoryList(Record):
+    """What `htam memory list --json` prints."""
+
+    schema_: Schema = Field("htam.memory/1", alias="schema", serialization_alias="schema")
+    records: list[MemoryLine]
+
+
+class MemoryShown(Record):
+    """What `htam memory show ID --json` prints."""
+
+    schema_: Schema = Field("htam.memory/1", alias="schema", serialization_alias="schema")
+    kind: Kind
+    record: Direction | Strategy | Transition | Experience
+
+
+class MemoryDrawing(Record):
+    """What `htam memory graph --json` prints."""
+
+    schema_: Schema = Field("htam.memory/1", alias="schema", serialization_alias="schema")
+    mermaid: str
+
+
+def stats(store: MemoryStore) -> MemoryStats:
+    """Number of records of each kind."""
+    counts = store.counts()
+    return MemoryStats(
+        directions=counts["directions"],
+        strategies=counts["strategies"],
+        transitions=counts["transitions"],
+        experiences=counts["experiences"],
+    )
+
+
+def listing(store: MemoryStore, kind: Kind | None = None, backend: Backend | None = None) -> MemoryList:
+    """A line for each record, by kind and id; `backend` leaves out the strategies and experiences of another one."""
+    lines = [_line(each, record) for each in KINDS if kind in (None, each) for record in _records(store, each)]
+    return MemoryList(records=[line for line in lines if backend is None or line.backend in (None, backend)])
+
+
+def show(store: MemoryStore, identifier: str) -> MemoryShown:
+    """The record of this id. Raises StoreError when there is none."""
+    for kind in KINDS:
+        for record in _records(store, kind):
+            if record.id == identifier:
+                return MemoryShown(kind=kind, record=record)
+    message = f"There is no record {identifier!r} in {store.place}."
+    raise StoreError(message, "See `htam memory list` for what there is.", "memory-unknown")
+
+
+def drawing(store: MemoryStore) -> MemoryDrawing:
+    """The Hierarchical Transition Graph as Mermaid: directions with their number of strategies, transitions with their
+    prior, and with the measured mean share where there is one (thick edges)."""
+    owned = [strategy.direction for strategy in store.strategies.values()]
+    lines = ["flowchart LR", f"    {START}([start])"]
+    lines += [
+        f'    {name}["{direction.title}<br/>{owned.count(name)} strategies"]'
+        for name, direction in sorted(store.directions.items())
+    ]
+    measured = _measured(store)
+    for name, edge in sorted(store.transitions.items()):
+        shares = measured.pop(name, [])
+        label = f"{edge.prior:.2f}" + (f", measured {_mean(shares)}" if shares else "")
+        lines.append(f'    {edge.source} {"==>" if shares else "-->"}|"{label}"| {edge.target}')
+    for name, shares in sorted(measured.items()):
+        source, _, target = name.partition("->")
+        lines.append(f'    {source} ==>|"measured {_mean(shares)}"| {target}')
+    return MemoryDrawing(mermaid="\n".join(lines) + "\n")
+
+
+def _measured(store: MemoryStore) -> dict[str, list[float]]:
+    """Transition id -> the shares of the steps that took it."""
+    found: dict[str, list[float]] = {}
+    for record in store.experiences:
+        source = record.prefix[-1] if record.prefix else START
+        found.setdefault(f"{source}->{record.direction}", []).append(share_of(record))
+    return found
+
+
+def _mean(shares: Sequence[float]) -> str:
+    return f"{math.fsum(shares) / len(shares):+.2f} ({len(shares)})"
+
+
+def _records(store: MemoryStore, kind: Kind) -> list[MemoryRecord]:
+    kinds: dict[Kind, list[MemoryRecord]] = {
+        "directions": list(store.directions.values()),
+        "strategies": list(store.strategies.values()),
+        "transitions": list(store.transitions.values()),
+        "experiences": list(store.experiences),
+    }
+    return sorted(kinds[kind], key=lambda record: record.id)
+
+
+def _line(kind: Kind, record: MemoryRecord) -> MemoryLine:
+    if isinstance(record, Experience):
+        times = f"{record.time_before_ms:.4g} ms -> " + (
+            f"{record.time_after_ms:.4g} ms" if record.time_after_ms is not None else "none"
+        )
+        summary = f"{record.direction} / {record.strategy} on {record.task}: {record.verdict}, {times}"
+        return MemoryLine(kind=kind, id=record.id, summary=summary, backend=record.device.backend)
+    if isinstance(record, Strategy):
+        summary, backend = f"{record.direction}: {record.title}", record.backend
+        return MemoryLine(kind=kind, id=record.id, summary=summary, backend=backend, provenance=record.provenance)
+    if isinstance(record, Transition):
+        summary = f"{record.prior:+.2f} {record.when}"
+        return MemoryLine(kind=kind, id=record.id, summary=summary, provenance=record.provenance)
+    return MemoryLine(kind=kind, id=record.id, summary=record.intent, provenance=record.provenance)
