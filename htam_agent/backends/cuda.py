@@ -67,9 +67,9 @@ class CudaBackend:
         return self._architecture
 
     def options(self) -> tuple[str, ...]:
-        """NVRTC options of this target; the toolkit's headers (cuda_fp16.h) are found where they are installed."""
-        headers = _header_folder()
-        return (*nvrtc_options(self.target()), *((f"--include-path={headers}",) if headers else ()))
+        """NVRTC options of this target. There is no include path: a candidate's own launcher has none either, so a
+        source that needs a toolkit's headers would build here and fail for its user."""
+        return nvrtc_options(self.target())
 
     def build_key(self, source: str) -> str:
         parts = (source, *self.options(), compiler_version(), self.target())
@@ -132,7 +132,6 @@ def preload() -> ModuleType:
     try:
         # Any call makes the bindings load the library, and NVRTC's built-ins with it.
         nvrtc.nvrtcVersion()
-        _header_folder()
     except (RuntimeError, OSError) as error:
         raise BackendUnavailable(f"NVRTC cannot be loaded: {error}.", INSTALL) from error
     module: ModuleType = nvrtc
@@ -148,17 +147,6 @@ def compiler_version() -> str:
         return ""
     wheel = package_version("nvidia-cuda-nvrtc")
     return f"NVRTC {major}.{minor}" + (f" ({wheel})" if wheel else "")
-
-
-@functools.cache
-def _header_folder() -> str:
-    """Where the toolkit's headers (cuda_fp16.h) lie, or empty: self-contained kernels need none."""
-    try:
-        from cuda import pathfinder
-    except ImportError:
-        return ""
-    found = pathfinder.find_nvidia_header_directory("cudart")
-    return str(found) if found and (Path(found) / "cuda_fp16.h").is_file() else ""
 
 
 def _compile(module: ModuleType, source: str, name: str, options: list[bytes]) -> tuple[bytes, str]:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from htam_agent.words import Backend
 
+LAUNCHER_NAME: dict[Backend, str] = {"cpp": "load_kernels", "cuda": "CudaKernels"}
+"""What a candidate calls with its device code."""
 OMITTED = "# (the launcher stands here; the harness puts it in)"
 
 
@@ -23,20 +25,15 @@ def launcher_text(backend: Backend) -> str:
     return text[text.index("import ctypes") :].strip("\n")
 
 
-@functools.cache
-def launcher_names(backend: Backend) -> frozenset[str]:
-    """Classes, functions and variables that the launcher defines."""
-    return _defined(ast.parse(launcher_text(backend)))
-
-
 def assemble(source: str, backend: Backend) -> str:
     """The complete candidate: with the launcher behind its imports, unless it has the names that it uses already.
 
     `source` parses as Python (parsing.py has seen to it).
     """
     tree = ast.parse(source)
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} & launcher_names(backend)
-    if not used - _defined(tree):
+    name = LAUNCHER_NAME[backend]
+    used = any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(tree))
+    if not used or name in _defined(tree):
         return source
     last = 0
     for index, node in enumerate(tree.body):
@@ -55,7 +52,5 @@ def without_launcher(source: str, backend: Backend) -> str:
     return source.replace(launcher_text(backend), OMITTED, 1)
 
 
-def _defined(tree: ast.Module) -> frozenset[str]:
-    names = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)}
-    assigned = (target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets)
-    return frozenset(names | {target.id for target in assigned if isinstance(target, ast.Name)})
+def _defined(tree: ast.Module) -> set[str]:
+    return {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}

@@ -18,7 +18,7 @@ from htam_agent.errors import SettingsError
 from htam_agent.words import Record
 
 NAMES: tuple[str, ...] = ("system", "generate", "repair")
-COMMON = frozenset({"backend", "constant", "launcher", "architecture"})
+COMMON = frozenset({"backend", "constant", "launcher_name", "architecture"})
 VARIABLES: dict[str, frozenset[str]] = {
     "system": COMMON,
     "generate": COMMON

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from htam_agent.coding.assembly import launcher_text, without_launcher
+from htam_agent.coding.assembly import LAUNCHER_NAME, without_launcher
 from htam_agent.coding.base import BestSoFar, CodeRequest, RepairRequest
 from htam_agent.coding.parsing import SOURCE_CONSTANT
 from htam_agent.memory.model import ScoredStrategy
 from htam_agent.operator import Argument, Node, NodeReference, TensorInfo
 
+TIME_WORDS = {
+    "candidate": "this kernel",
+    "eager": "PyTorch eager",
+    "eager_tf32": "eager with TF32",
+    "compile": "torch.compile",
+    "best": "the baseline to beat",
+}
 SHOWN_STRATEGIES = 6
 BLOCK_CHARACTERS = 2500
 GRAPH_NODES = 80
@@ -19,7 +26,7 @@ def common_values(request: CodeRequest) -> dict[str, object]:
     return {
         "backend": request.backend,
         "constant": SOURCE_CONSTANT[request.backend],
-        "launcher": launcher_text(request.backend),
+        "launcher_name": LAUNCHER_NAME[request.backend],
         "architecture": request.device.architecture,
     }
 
@@ -167,7 +174,9 @@ def _best(best: BestSoFar | None, request: CodeRequest) -> dict[str, object] | N
     profile = best.profile
     return {
         "source": without_launcher(best.source, request.backend),
-        "times_ms": {name: value for name, value in best.times_ms if value is not None},
+        "times_ms": {
+            TIME_WORDS[name]: value for name, value in best.times_ms if value is not None and name in TIME_WORDS
+        },
         "diagnosis": profile.diagnosis if profile else "",
         "bottleneck": profile.bottleneck if profile else "unknown",
         "percent_of_floor": round(100 * profile.fraction_of_floor) if profile and profile.fraction_of_floor else None,
