@@ -113,7 +113,8 @@ def run_bounded(command: list[str], folder: Path, seconds: float) -> tuple[int |
     Returns (exit status, output); the status is None when it was stopped at its limit. Raises BackendUnavailable when
     the compiler cannot be run.
     """
-    with tempfile.TemporaryFile() as output:
+    # In the own folder: a confined build may write nowhere else.
+    with tempfile.TemporaryFile(dir=folder) as output:
         environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TMPDIR": str(folder)}
         try:
             process = subprocess.Popen(
