@@ -1,125 +1,132 @@
-"""Builds a CUDA source with NVRTC and launches its kernels through the CUDA driver."""
-
-from __future__ import annotations
+"""Launcher: builds CUDA text with NVRTC once for each content, and launches its kernels on PyTorch's current stream."""
 
 import ctypes
 import functools
 import hashlib
 import os
-import sys
 import tempfile
 from pathlib import Path
 
 import torch
 
-LAUNCHES: list[tuple[str, tuple[int, ...], tuple[int, ...], int]] = []
+LAUNCHES: list[tuple[str, tuple[int, int, int], tuple[int, int, int], int]] = []
+"""(kernel, grid, block, dynamic shared bytes) of each launch, noted the first time that it has this form."""
 
 
-class Kernels:
-    """The extern "C" kernels of one CUDA source."""
+class CudaKernels:
+    """The kernels of one CUDA source. Arguments are tensors, int (a C int), float (a C float) or ctypes values."""
 
     def __init__(self, source: str) -> None:
-        self._source = source
-        self._modules: dict[int, ctypes.c_void_p] = {}
-        self._functions: dict[tuple[int, str, int], ctypes.c_void_p] = {}
+        self.source = source
+        self.loaded: dict[int, tuple[ctypes.c_void_p, ctypes.c_void_p]] = {}
+        self.functions: dict[tuple[int, str, int, int], ctypes.c_void_p] = {}
+
+    @functools.cached_property
+    def driver(self) -> ctypes.CDLL:
+        return ctypes.CDLL("libcuda.so.1")
 
     def launch(
-        self, name: str, grid: tuple[int, ...], block: tuple[int, ...], *arguments: object, shared: int = 0
-    ) -> None:
-        """Launch on torch's current stream. Tensors become pointers, int `long long`, float `float`, bool `int`."""
-        grid, block = (*grid, 1, 1)[:3], (*block, 1, 1)[:3]
-        device = torch.cuda.current_device()
-        stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
-        key = (device, name, shared)
-        if key not in self._functions:
-            self._functions[key] = self._load(*key)
+        self, name: str, grid: tuple[int, int, int], block: tuple[int, int, int], arguments: list[object],
+        shared: int = 0, cluster: int = 1,
+    ) -> None:  # fmt: skip
+        """One launch. `shared` is dynamic shared memory in bytes; `cluster` the size that the kernel itself declares."""
+        device = next(item.device.index for item in arguments if isinstance(item, torch.Tensor))
+        if device != torch.cuda.current_device():
+            with torch.cuda.device(device):
+                return self.launch(name, grid, block, arguments, shared, cluster)
+        function = self.function(name, shared, cluster)
+        values = [as_c(item) for item in arguments]
+        places = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        status = self.driver.cuLaunchKernel(function, *grid, *block, shared, stream, places, None)
+        if status == 201:  # a thread that has no current context yet: PyTorch's own is the right one
+            self.check(self.driver.cuCtxSetCurrent(self.loaded[device][0]), "cuCtxSetCurrent")
+            status = self.driver.cuLaunchKernel(function, *grid, *block, shared, stream, places, None)
+        self.check(status, f"launch of {name} with grid {grid}, block {block}, {shared} bytes shared")
+        if (name, grid, block, shared) not in LAUNCHES:
             LAUNCHES.append((name, grid, block, shared))
-        values = [_value(argument) for argument in arguments]
-        pointers = (ctypes.c_void_p * max(len(values), 1))(*(ctypes.addressof(value) for value in values))
-        sizes = [ctypes.c_uint(extent) for extent in (*grid, *block, shared)]
-        _call("cuLaunchKernel", self._functions[key], *sizes, stream, pointers, None)
 
-    def _load(self, device: int, name: str, shared: int) -> ctypes.c_void_p:
-        context = ctypes.c_void_p()
-        _call("cuCtxGetCurrent", ctypes.byref(context))
-        if not context.value:  # a thread that has not used CUDA yet
-            _call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-            _call("cuCtxSetCurrent", context)
-        if device not in self._modules:
-            major, minor = torch.cuda.get_device_capability(device)
-            image = ctypes.create_string_buffer(_binary(self._source, f"sm_{major}{minor}"))
-            self._modules[device] = ctypes.c_void_p()
-            _call("cuModuleLoadData", ctypes.byref(self._modules[device]), image)
-        function = ctypes.c_void_p()
-        _call("cuModuleGetFunction", ctypes.byref(function), self._modules[device], name.encode())
-        if shared > 48 * 1024:
-            _call("cuFuncSetAttribute", function, 8, shared)  # the most dynamic shared memory
-        return function
+    def resident(self, name: str, threads: int, shared: int = 0, cluster: int = 1) -> int:
+        """How many blocks of a kernel the current device holds at once."""
+        function, count = self.function(name, shared, cluster), ctypes.c_int()
+        if cluster == 1:
+            status = self.driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                ctypes.byref(count), function, threads, ctypes.c_size_t(shared)
+            )
+            self.check(status, "occupancy query")
+            return max(1, count.value) * torch.cuda.get_device_properties().multi_processor_count
+        attribute = (ctypes.c_uint * 18)(4, 0, cluster, 1, 1)  # CUlaunchAttribute: cluster dimension
+        place = ctypes.addressof(attribute)
+        form = (ctypes.c_uint * 14)(cluster, 1, 1, threads, 1, 1, shared, 0, 0, 0, place & 0xFFFFFFFF, place >> 32, 1)
+        status = self.driver.cuOccupancyMaxActiveClusters(ctypes.byref(count), function, form)  # CUlaunchConfig
+        self.check(status, "cluster occupancy query")
+        return max(1, count.value) * cluster
 
+    def function(self, name: str, shared: int, cluster: int) -> ctypes.c_void_p:
+        """A kernel on the current device, allowed to use that much shared memory and that large a cluster."""
+        device = torch.cuda.current_device()
+        if (device, name, shared, cluster) in self.functions:
+            return self.functions[device, name, shared, cluster]
+        if device not in self.loaded:
+            torch.zeros(1, device=f"cuda:{device}")  # makes PyTorch's primary context current
+            context, module = ctypes.c_void_p(), ctypes.c_void_p()
+            self.check(self.driver.cuCtxGetCurrent(ctypes.byref(context)), "cuCtxGetCurrent")
+            binary = cubin(self.source, "sm_{}{}".format(*torch.cuda.get_device_capability(device)))
+            self.check(self.driver.cuModuleLoadData(ctypes.byref(module), binary), "cuModuleLoadData")
+            self.loaded[device] = context, module
+        found = ctypes.c_void_p()
+        self.check(self.driver.cuModuleGetFunction(ctypes.byref(found), self.loaded[device][1], name.encode()), name)
+        # 8: most dynamic shared memory, 9: share of the cache used for it, 14: clusters beyond the portable 8 blocks
+        for attribute, value, wanted in ((8, shared, shared > 49152), (9, 100, shared > 49152), (14, 1, cluster > 8)):
+            if wanted:
+                self.check(self.driver.cuFuncSetAttribute(found, attribute, value), f"attribute {attribute} of {name}")
+        self.functions[device, name, shared, cluster] = found
+        return found
 
-load_kernels = functools.cache(Kernels)
-
-
-def _value(argument: object) -> ctypes.c_void_p | ctypes.c_int | ctypes.c_longlong | ctypes.c_float:
-    if isinstance(argument, torch.Tensor):
-        return ctypes.c_void_p(argument.data_ptr())
-    if isinstance(argument, bool):
-        return ctypes.c_int(argument)
-    if isinstance(argument, int):
-        return ctypes.c_longlong(argument)
-    if isinstance(argument, float):
-        return ctypes.c_float(argument)
-    raise TypeError(f"a kernel takes tensors, int, float and bool, not {type(argument).__name__}")
-
-
-def _call(name: str, *arguments: object) -> None:
-    driver = ctypes.CDLL("libcuda.so.1")
-    error = getattr(driver, name)(*arguments)
-    if error:
-        text = ctypes.c_char_p()
-        driver.cuGetErrorString(error, ctypes.byref(text))
-        raise RuntimeError(f"{name}: {(text.value or b'unknown error').decode()} ({error})")
+    def check(self, status: int, what: str) -> None:
+        if status:
+            text = ctypes.c_char_p()
+            self.driver.cuGetErrorString(status, ctypes.byref(text))
+            raise RuntimeError(f"CUDA: {what} failed: {(text.value or b'unknown error').decode()} ({status})")
 
 
-def _binary(source: str, architecture: str) -> bytes:
-    """The cubin: prebuilt in HTAM_KERNEL_DIR, kept from before, or built by NVRTC now."""
-    name = hashlib.sha256(source.encode() + b"\0" + architecture.encode()).hexdigest()[:32] + ".cubin"
-    ready = Path(os.environ.get("HTAM_KERNEL_DIR", "/nonexistent")) / name
-    if ready.is_file():
-        return ready.read_bytes()
-    kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "htam-kernels" / name
-    if not kept.is_file():
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=kept.parent, delete=False) as part:
-            part.write(_compile(source, architecture))
-        os.replace(part.name, kept)
-    return kept.read_bytes()
+def as_c(item: object) -> "ctypes._SimpleCData[int] | ctypes._SimpleCData[float]":
+    """An argument as the C value whose address the driver gets."""
+    if isinstance(item, torch.Tensor):
+        return ctypes.c_uint64(item.data_ptr())
+    if isinstance(item, int) and not -(2**31) <= item < 2**31:
+        raise OverflowError(f"{item} does not fit a C int: pass ctypes.c_longlong")
+    return ctypes.c_int(item) if isinstance(item, int) else ctypes.c_float(item) if isinstance(item, float) else item
 
 
-def _compile(source: str, architecture: str) -> bytes:
-    nvrtc, folder = _nvrtc()
-    program, size = ctypes.c_void_p(), ctypes.c_size_t()
-    options = [f"--gpu-architecture={architecture}", "--std=c++17", f"--include-path={folder.parent / 'include'}"]
-    array = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
-    nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None)
-    failed = nvrtc.nvrtcCompileProgram(program, len(options), array)
+def cubin(source: str, target: str) -> bytes:
+    """From HTAM_KERNEL_DIR, from the cache, or compiled by NVRTC, which lies on the loader's path or beside PyTorch."""
+    name = hashlib.sha256(source.encode() + b"\0" + target.encode()).hexdigest()[:32] + ".cubin"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "htam-kernels"
+    for file in (Path(os.environ.get("HTAM_KERNEL_DIR", "/nonexistent")) / name, cache / name):
+        if file.is_file():
+            return file.read_bytes()
+    beside = sorted(Path(torch.__file__).parent.parent.glob("nvidia/*/lib/libnvrtc.so.1[23]"), reverse=True)
+    nvrtc, program, size = None, ctypes.c_void_p(), ctypes.c_size_t()
+    for place in ("libnvrtc.so.13", "libnvrtc.so.12", *map(str, beside)):
+        try:
+            nvrtc = nvrtc or ctypes.CDLL(place)
+        except OSError:
+            continue
+    if nvrtc is None or nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None):
+        raise RuntimeError("NVRTC (libnvrtc.so.13 or .12) is not there or does not work: pip install nvidia-cuda-nvrtc")
+    failed = nvrtc.nvrtcCompileProgram(
+        program, 2, (ctypes.c_char_p * 2)(f"--gpu-architecture={target}".encode(), b"--std=c++17")
+    )
     kind = "ProgramLog" if failed else "CUBIN"
     getattr(nvrtc, f"nvrtcGet{kind}Size")(program, ctypes.byref(size))
-    buffer = ctypes.create_string_buffer(size.value)
-    getattr(nvrtc, f"nvrtcGet{kind}")(program, buffer)
+    answer = ctypes.create_string_buffer(size.value)
+    getattr(nvrtc, f"nvrtcGet{kind}")(program, answer)
     nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
     if failed:
-        raise RuntimeError(f"NVRTC does not build this kernel:\n{buffer.value.decode()[:4000]}")
-    return buffer.raw
-
-
-@functools.cache
-def _nvrtc() -> tuple[ctypes.CDLL, Path]:
-    """NVRTC and its folder: from torch's CUDA packages, else from a toolkit."""
-    folders = [Path(entry, "nvidia", name) for entry in sys.path for name in ("cu13/lib", "cuda_nvrtc/lib")]
-    for folder in (*folders, Path("/usr/local/cuda/lib64")):
-        for path in sorted(folder.glob("libnvrtc.so.*")):
-            for builtins in folder.glob("libnvrtc-builtins.so.*"):
-                ctypes.CDLL(str(builtins), mode=ctypes.RTLD_GLOBAL)
-            return ctypes.CDLL(str(path)), folder
-    raise RuntimeError("NVRTC is not installed: pip install nvidia-cuda-nvrtc")
+        raise RuntimeError(f"NVRTC could not compile this kernel:\n{answer.value.decode(errors='replace')[-4000:]}")
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=cache, delete=False) as part:
+        part.write(answer.raw)
+    os.replace(part.name, cache / name)
+    return answer.raw

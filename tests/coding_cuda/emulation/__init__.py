@@ -1,0 +1,99 @@
+"""CUDA device code on the CPU: a stand-in for the launcher's CudaKernels, for checking kernels without a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+import torch
+
+HEADER = Path(__file__).parent / "cuda_emulation.h"
+FLAGS = (
+    "-O1", "-std=c++17", "-fPIC", "-shared", "-w", "-fno-strict-aliasing",
+    "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error", "-fno-omit-frame-pointer",
+)  # fmt: skip
+FOLDER = Path(tempfile.gettempdir()) / "htam-cuda-emulation"
+RESIDENT_BLOCKS = 6
+"""Blocks that the emulated device holds at once: few, so that persistent kernels really take several rows."""
+
+
+class EmulationError(Exception):
+    """What the emulation found: divergence, an access out of bounds, a write into an input."""
+
+
+class EmulatedKernels:
+    """Has `launch` and `resident` as the launcher's CudaKernels has them, for CPU tensors.
+
+    Every tensor is copied into memory that ends (`at_end`) or begins at a protected page. `order` is the order in
+    which threads run between barriers: 0 ascending, 1 descending, 2 mixed.
+    """
+
+    def __init__(self, source: str, order: int = 0, at_end: bool = True) -> None:
+        self.library = ctypes.CDLL(str(built(source)))
+        self.library.emulation_guarded.restype = ctypes.c_void_p
+        self.order = order
+        self.at_end = at_end
+        self.launches: list[tuple[str, tuple[int, int, int], tuple[int, int, int], int, int]] = []
+        self.barriers = self.exchanges = self.cluster_barriers = 0
+
+    def resident(self, name: str, threads: int, shared: int = 0, cluster: int = 1) -> int:
+        return max(cluster, RESIDENT_BLOCKS // cluster * cluster)
+
+    def launch(
+        self, name: str, grid: tuple[int, int, int], block: tuple[int, int, int], arguments: list[object],
+        shared: int = 0, cluster: int = 1,
+    ) -> None:  # fmt: skip
+        """One launch. Raises EmulationError."""
+        places: list[int] = []
+        values: list[object] = []
+        for item in arguments:
+            if isinstance(item, torch.Tensor):
+                size = item.numel() * item.element_size()
+                places.append(int(self.library.emulation_guarded(ctypes.c_size_t(size), int(self.at_end))))
+                ctypes.memmove(places[-1], item.data_ptr(), size)
+                values.append(ctypes.c_uint64(places[-1]))
+            else:
+                places.append(0)
+                values.append(item)
+        packed = (ctypes.c_void_p * len(values))(*(ctypes.addressof(item) for item in values))  # type: ignore[arg-type]
+        function = getattr(self.library, f"emulate_{name}")
+        function.restype = ctypes.c_char_p
+        message = function(grid[0], block[0], cluster, ctypes.c_size_t(shared), self.order, packed)
+        if message:
+            raise EmulationError(f"{name}: {message.decode()}")
+        for item, place in zip(arguments, places, strict=True):
+            if isinstance(item, torch.Tensor):
+                size = item.numel() * item.element_size()
+                ctypes.memmove(item.data_ptr(), place, size)
+                self.library.emulation_release(ctypes.c_void_p(place), ctypes.c_size_t(size), int(self.at_end))
+        self.launches.append((name, grid, block, shared, cluster))
+        counts = (ctypes.c_ulong * 3)()
+        self.library.emulation_counts(counts)
+        self.barriers += counts[0]
+        self.exchanges += counts[1]
+        self.cluster_barriers += counts[2]
+
+
+def built(source: str) -> Path:
+    """The emulation of a source as a shared library, built once for each content."""
+    kernels = re.findall(r"__global__[^{;]*?(\w+)\s*\(\s*(?:const\s+)?\w[\w ]*\*", source)
+    text = "\n".join(['#include "cuda_emulation.h"', source, *(f"EMULATE({name})" for name in kernels)])
+    key = hashlib.sha256((HEADER.read_text() + text + " ".join(FLAGS)).encode()).hexdigest()[:24]
+    library = FOLDER / f"{key}.so"
+    if not library.is_file():
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
+            file = Path(folder) / "kernel.cpp"
+            file.write_text(text)
+            run = subprocess.run(
+                ["g++", *FLAGS, f"-I{HEADER.parent}", str(file), "-o", f"{folder}/kernel.so"],
+                capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            if run.returncode:
+                raise EmulationError(f"g++ cannot build the kernel:\n{run.stderr[:4000]}")
+            Path(f"{folder}/kernel.so").rename(library)
+    return library
