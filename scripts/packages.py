@@ -1,4 +1,4 @@
-"""Reads the lists of packages: constraints.txt (exact versions) and offline-packages.txt (names). Standard library only."""
+"""The lists of packages: constraints.txt (exact versions), offline-packages.txt (names). Standard library only."""
 
 from __future__ import annotations
 

@@ -59,12 +59,13 @@ def main() -> int:
     parser.add_argument("--wheels", type=Path, help="a folder of wheels; without it the package index is asked")
     wheels = parser.parse_args().wheels
     problems = [found for found in (machine.check_system(), machine.check_make()) if found]
-    if wheels is not None and not any(wheels.glob("*.whl")):
-        problems.append(machine.Problem(f"There are no wheels in {wheels}.", "scripts/download_wheels.py fills it."))
     interpreter, reason = find_interpreter()
     if interpreter is None:
         problems.append(machine.Problem(reason, "Install torch for CUDA, or name its Python: make gpu PYTHON=..."))
-    if problems or interpreter is None:
+        return refuse(problems)
+    lacking = check_wheels(interpreter, wheels) if wheels is not None else None
+    problems += [lacking] if lacking else []
+    if problems:
         return refuse(problems)
     key = content_key(interpreter, wheels)
     if STAMP.exists() and json.loads(STAMP.read_text(encoding="utf-8")).get("key") == key:
@@ -140,15 +141,29 @@ def show_packages(interpreter: Interpreter) -> None:
         (site / "torch-that-is-there.pth").write_text("\n".join(folders) + "\n", encoding="utf-8")
 
 
+def needed_offline(interpreter: Interpreter) -> list[packages.Package]:
+    """The listed packages, without those marked "if missing:" that the machine has."""
+    return [found for found in packages.offline_packages() if not found.optional or found.name not in interpreter.names]
+
+
+def check_wheels(interpreter: Interpreter, wheels: Path) -> machine.Problem | None:
+    """Every needed package has a wheel of its pinned version in the folder."""
+    names = [wheel.name.split("-")[:2] for wheel in wheels.glob("*.whl")]
+    there = {(packages.normalise(name), version) for name, version in names}
+    missing = [found.requirement for found in needed_offline(interpreter) if (found.name, found.version) not in there]
+    if not missing:
+        return None
+    version = ".".join(map(str, interpreter.version))
+    return machine.Problem(
+        f"Neither this machine nor {wheels} has {', '.join(missing)}.",
+        f"Fetch them where there is a network: python3 scripts/download_wheels.py {wheels} --python {version}",
+    )
+
+
 def install_offline(interpreter: Interpreter, wheels: Path) -> None:
     """The named packages and nothing that they ask for: the list is complete for what htam calls."""
-    wanted = [
-        package.requirement
-        for package in packages.offline_packages()
-        if not package.optional or package.name not in interpreter.names
-    ]
     source = ("--no-index", "--find-links", str(wheels), "--no-deps")
-    pip(*source, *wanted)
+    pip(*source, *(found.requirement for found in needed_offline(interpreter)))
     pip(*source, "--no-build-isolation", "-e", str(ROOT))
 
 
