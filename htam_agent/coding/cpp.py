@@ -122,17 +122,16 @@ class CppRenderer:
                 for place, output in enumerate(program.outputs)
             ],
             "walks": walks,
+            "element_types": {output.name: STORAGE[output.dtype] for output in program.outputs},
             "flags": CPP_FLAGS,
             "staged": staged,
-            "functions": _functions(used, double),
+            "functions": _functions(used),
             "halves": sorted({item.dtype for item in [*program.operands, *program.outputs]} & {"float16", "bfloat16"}),
         }
 
 
-def _functions(used: set[str], double: bool) -> list[str]:
-    """The op_ functions whose definitions a strategy may replace (float only) and that this kernel calls."""
-    if double:
-        return []
+def _functions(used: set[str]) -> list[str]:
+    """The op_ functions that this kernel calls. A strategy may replace the definition of each (not in float64)."""
     wanted = {name for name in SLOT_FUNCTIONS if name in used}
     return [name for name in SLOT_FUNCTIONS if name in wanted or (name == "exp" and "sigmoid" in wanted)]
 

@@ -95,6 +95,7 @@ class Engine:
         context: dict[str, object] = {"program": program, "plan": plan, **renderer.context(program, plan)}
         used: set[str] = set()
         context["slot"] = self._slot(plan, strategies, context, used)
+        context["refuse"] = _refuse
         context["filled"] = lambda name: name in plan.blocks
         try:
             source = _tidy(self.environment.get_template(renderer.skeleton).render(context))
@@ -125,6 +126,11 @@ class Engine:
                 raise RenderError(f"the block of strategy {strategy.id} cannot be rendered: {error}") from error
 
         return slot
+
+
+def _refuse(reason: str) -> str:
+    """For blocks: this strategy does not fit this kernel."""
+    raise RenderError(reason)
 
 
 def _tidy(text: str) -> str:

@@ -79,6 +79,11 @@ class TemplateCoder:
         """The edited plan and its file. Raises RenderError when the strategy would change nothing."""
         if strategy.id in plan.strategies:
             raise RenderError("it is on the plan's path already")
+        needs = strategy.preconditions
+        if needs.plan_mapping is not None and plan.mapping not in needs.plan_mapping:
+            raise RenderError(f"the plan's mapping is {plan.mapping}, needed is {' or '.join(needs.plan_mapping)}")
+        if needs.plan_staging is not None and plan.staging not in needs.plan_staging:
+            raise RenderError(f"the plan's staging is {plan.staging}, needed is {' or '.join(needs.plan_staging)}")
         try:
             edited = plan.apply(strategy.id, strategy.edit, strategy.slot)
         except ValueError as error:
