@@ -119,8 +119,10 @@ def _completed(source: str, blocks: list[Block], backend: Backend) -> str:
 
 def literal(text: str) -> str:
     """A Python string literal of several lines, raw where that is possible."""
+    # Python's reader turns a carriage return into a line feed, and refuses a null byte.
+    plain = not {"\r", "\0"} & set(text)
     for quotes in ("'''", '"""'):
-        if quotes not in text and not text.endswith(("\\", quotes[0])):
+        if plain and quotes not in text and not text.endswith(("\\", quotes[0])):
             return f"r{quotes}\n{text}\n{quotes}"
     return repr(text)
 
