@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -49,7 +50,7 @@ class Interpreter(NamedTuple):
     executable: str
     version: tuple[int, int]
     torch: str
-    names: frozenset[str]
+    names: tuple[str, ...]
     virtual: bool
     folders: tuple[str, ...]
 
@@ -96,7 +97,7 @@ def find_interpreter() -> tuple[Interpreter | None, str]:
         elif tuple(map(int, facts["torch"].split(".")[:2])) < OLDEST_TORCH:
             reasons.append(f"{name} has torch {facts['torch']}, older than 2.9")
         else:
-            facts.update(version=version, names=frozenset(facts["names"]), folders=tuple(facts["folders"]))
+            facts.update(version=version, names=tuple(facts["names"]), folders=tuple(facts["folders"]))
             return Interpreter(**facts), ""
     return None, "No Python with torch >= 2.9 was found: " + "; ".join(reasons) + "."
 
@@ -122,6 +123,7 @@ def install(interpreter: Interpreter, wheels: Path | None, key: str) -> int:
             install_offline(interpreter, wheels)
         else:
             install_online(interpreter)
+        link_cuda_libraries(interpreter)
     except subprocess.CalledProcessError as error:
         command = " ".join(map(str, error.cmd))
         return refuse(
@@ -136,9 +138,27 @@ def show_packages(interpreter: Interpreter) -> None:
     """--system-site-packages shows the base installation's packages, not those of a virtual environment that the
     interpreter belongs to: a path file does, after the new environment's own."""
     if interpreter.virtual:
-        (major, minor), folders = interpreter.version, dict.fromkeys(interpreter.folders)
-        site = FOLDER / "lib" / f"python{major}.{minor}" / "site-packages"
-        (site / "torch-that-is-there.pth").write_text("\n".join(folders) + "\n", encoding="utf-8")
+        lines = "\n".join(dict.fromkeys(interpreter.folders)) + "\n"
+        (site_packages(interpreter) / "torch-that-is-there.pth").write_text(lines, encoding="utf-8")
+
+
+def link_cuda_libraries(interpreter: Interpreter) -> None:
+    """cuda-bindings look for NVRTC in this environment's own folder alone: link what lies in the other one's `nvidia`
+    and is not here."""
+    if not interpreter.virtual:
+        return
+    for folder in dict.fromkeys(interpreter.folders):
+        for parent, _, files in os.walk(os.path.join(folder, "nvidia")):
+            own = site_packages(interpreter) / os.path.relpath(parent, folder)
+            own.mkdir(parents=True, exist_ok=True)
+            for name in files:
+                if not os.path.lexists(own / name):
+                    (own / name).symlink_to(os.path.join(parent, name))
+
+
+def site_packages(interpreter: Interpreter) -> Path:
+    major, minor = interpreter.version
+    return FOLDER / "lib" / f"python{major}.{minor}" / "site-packages"
 
 
 def needed_offline(interpreter: Interpreter) -> list[packages.Package]:
