@@ -11,17 +11,21 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 from htam_agent.errors import InfrastructureError, StoreError
 
 if TYPE_CHECKING:
+    import httpx
     from chromadb.api import ClientAPI
 
 DATABASE = "chroma.sqlite3"
 LOCK = "htam.lock"
 POLL_SECONDS = 0.001
+ANSWER_SECONDS = 60.0
+"""For one answer of a server; Chroma's own client waits for ever."""
+
 ELSEWHERE = "Restore it from a copy, or give another folder with --memory; the seed is rebuilt there."
 
 
@@ -41,38 +45,19 @@ class Connection(Protocol):
 class EmbeddedFolder:
     """An embedded database. Chroma's embedded client is made for one process: it keeps its vector index in memory and
     writes it over whatever another process wrote. So every access holds a file lock, and a client whose folder was used
-    by another process since is opened anew before it does anything.
-
-    Stores on one folder in one process share one EmbeddedFolder (Chroma shares its client by path too).
+    by another process since is opened anew before it does anything. A process has one for each folder (sharing.py).
     """
 
-    _open: ClassVar[dict[Path, EmbeddedFolder]] = {}
-    _open_lock: ClassVar[threading.Lock] = threading.Lock()
-
     def __init__(self, folder: Path, wait_seconds: float) -> None:
+        """`folder` is one that `prepare` found fit."""
         self.folder = folder
         self.place = f"the memory folder {str(folder)!r}"
         self.wait_seconds = wait_seconds
-        self._users = 0
         self._process = os.getpid()
         self._token = f"{self._process}-{uuid.uuid4().hex}"
         self._threads = threading.RLock()
         self._client: ClientAPI | None = None
         self._lock_file = (folder / LOCK).open("a+")
-
-    @classmethod
-    def shared(cls, folder: Path, wait_seconds: float) -> EmbeddedFolder:
-        """This process's connection to `folder`, which is made when it is not there.
-
-        Raises StoreError when the folder cannot be used; it is then left as it was.
-        """
-        folder = folder.expanduser().absolute()
-        prepare(folder)
-        with cls._open_lock:
-            found = cls._open.get(folder.resolve()) or cls(folder, wait_seconds)
-            cls._open[folder.resolve()] = found
-            found._users += 1
-        return found
 
     @contextmanager
     def exclusive(self) -> Iterator[ClientAPI]:
@@ -91,12 +76,6 @@ class EmbeddedFolder:
                 fcntl.flock(self._lock_file, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Ends this user's share; the last one closes the client and the lock file."""
-        with self._open_lock:
-            self._users -= 1
-            if self._users > 0:
-                return
-            self._open.pop(self.folder.resolve(), None)
         with self._threads:
             if self._client is not None:
                 _close(self._client)
@@ -219,19 +198,39 @@ def _http_client(place: str, host: str, port: int, secure: bool) -> ClientAPI:
     from chromadb.config import Settings
 
     try:
-        return chromadb.HttpClient(host=host, port=port, ssl=secure, settings=Settings(anonymized_telemetry=False))
+        client = chromadb.HttpClient(host=host, port=port, ssl=secure, settings=Settings(anonymized_telemetry=False))
     except ValueError as error:
         raise InfrastructureError(
             f"{_upper(place)} does not answer.", "Start `chroma run`, or unset HTAM_CHROMA_URL.", "memory-server"
         ) from error
+    for session in _sessions(client):
+        session.timeout = ANSWER_SECONDS
+    return client
 
 
 def _close(client: ClientAPI) -> None:
-    """Chroma annotates its constructors with the interface, which has no `close`; what they return has one."""
+    """Chroma annotates its constructors with the interface, which has no `close`; what they return has one. It leaves
+    the sockets to a server open, so they are closed here."""
     from chromadb.api.client import Client
 
+    sessions = _sessions(client)
     if isinstance(client, Client):
         client.close()
+    for session in sessions:
+        session.close()
+
+
+def _sessions(client: ClientAPI) -> list[httpx.Client]:
+    """The HTTP sessions of a client of a server, none for an embedded one. Chroma has no public way to them."""
+    from chromadb.api.client import AdminClient, Client
+    from chromadb.api.fastapi import FastAPI
+
+    if not isinstance(client, Client):
+        return []
+    servers: list[object] = [client._server]
+    if isinstance(client._admin_client, AdminClient):
+        servers.append(client._admin_client._server)
+    return [server._session for server in servers if isinstance(server, FastAPI)]
 
 
 @contextmanager

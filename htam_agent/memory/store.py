@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from htam_agent.errors import StoreError
 from htam_agent.memory.chroma import Collections
-from htam_agent.memory.connection import Connection, EmbeddedFolder, Server
+from htam_agent.memory.connection import Connection
 from htam_agent.memory.embed import Embedder, HashingEmbedder
 from htam_agent.memory.index import Evidence, MemoryIndex, Texts
 from htam_agent.memory.model import Direction, Experience, Strategy, Transition
 from htam_agent.memory.records import Kind, MemoryRecord, text_of
 from htam_agent.memory.seeding import Seed, load_seed
 from htam_agent.memory.share import share_closed
+from htam_agent.memory.sharing import connect_folder, connect_server, disconnect
 from htam_agent.memory.vector import VECTOR_SIZE, VECTOR_VERSION, state_vector
 
 if TYPE_CHECKING:
@@ -67,9 +68,9 @@ class MemoryStore:
         seed = seed or load_seed()
         connection: Connection
         if url:
-            connection = Server(url)
+            connection = connect_server(url)
         elif location is not None:
-            connection = EmbeddedFolder.shared(location, wait_seconds)
+            connection = connect_folder(location, wait_seconds)
         else:
             raise StoreError("No place was given for the memory.", "Give a folder with --memory.", "memory-folder")
         try:
@@ -85,7 +86,7 @@ class MemoryStore:
                 store._take_over_seed(client)
                 store._load(client)
         except BaseException:
-            connection.close()
+            disconnect(connection)
             raise
         return store
 
@@ -206,7 +207,7 @@ class MemoryStore:
         """Lets the database go; a second call does nothing. The index still answers."""
         if not self._closed:
             self._closed = True
-            self._connection.close()
+            disconnect(self._connection)
 
     def __enter__(self) -> Self:
         return self

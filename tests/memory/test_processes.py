@@ -1,0 +1,187 @@
+"""Several processes on one memory: killed writers, writers in turn, a held lock, a fork, a server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import chromadb
+import pytest
+
+from htam_agent.errors import InfrastructureError, StoreError
+from htam_agent.memory.store import MemoryStore
+from tests.support.memory import SEED, experience
+
+ROOT = Path(__file__).resolve().parents[2]
+
+WRITER = """
+import sys
+from pathlib import Path
+from htam_agent.memory.store import MemoryStore
+from tests.support.memory import SEED, experience
+
+place, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+url = place if place.startswith("http") else None
+with MemoryStore.open(None if url else Path(place), url, seed=SEED) as store:
+    print("ready", flush=True)
+    for number in range(count):
+        store.add_experience(experience(f"{name}:{number}:0", "wide", "wide-loads"))
+        print(f"{name}:{number}:0", flush=True)
+"""
+
+
+def start_writer(place: Path | str, name: str, count: int) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", WRITER, str(place), name, str(count)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT)
+
+
+def acknowledged(writer: subprocess.Popen[str]) -> list[str]:
+    """What a writer said it had stored. Its last line may have been cut by its death."""
+    assert writer.stdout is not None
+    with writer.stdout:
+        lines = writer.stdout.read().split("\n")
+    return [line for line in lines[:-1] if line != "ready"]
+
+
+def stored(folder: Path) -> list[str]:
+    with MemoryStore.open(folder, seed=SEED) as store:
+        return [record.id for record in store.experiences]
+
+
+def test_a_killed_writer_loses_nothing_that_it_acknowledged(tmp_path: Path) -> None:
+    folder = tmp_path / "memory"
+    writer = start_writer(folder, "killed", 100_000)
+    assert writer.stdout is not None
+    seen = [writer.stdout.readline().strip() for _ in range(12)]
+    writer.send_signal(signal.SIGKILL)
+    seen += acknowledged(writer)
+    assert writer.wait() == -signal.SIGKILL
+    found = stored(folder)
+    assert len(found) == len(set(found))
+    assert set(seen) - {"ready"} <= set(found)
+
+
+def test_writers_take_turns_and_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
+    folder = tmp_path / "memory"
+    writers = [start_writer(folder, name, 15) for name in ("one", "two")]
+    said = [acknowledged(writer) for writer in writers]
+    assert [writer.wait() for writer in writers] == [0, 0]
+    assert [len(names) for names in said] == [15, 15]
+    assert sorted(stored(folder)) == sorted([*said[0], *said[1]])
+    client = chromadb.PersistentClient(str(folder))
+    try:
+        collection = client.get_collection("htam-experiences", embedding_function=None)
+        vectors = collection.get(include=["embeddings"])["embeddings"]
+        assert len(vectors) == 30
+        # The vector index is what two careless writers break first: it must know every row.
+        assert len(collection.query(query_embeddings=[vectors[0]], n_results=30)["ids"][0]) == 30
+    finally:
+        client.close()
+
+
+def test_a_writer_sees_that_another_process_wrote_since(tmp_path: Path) -> None:
+    folder = tmp_path / "memory"
+    with MemoryStore.open(folder, seed=SEED) as store:
+        store.add_experience(experience("first:1:0", "wide", "wide-loads"))
+        writer = start_writer(folder, "other", 3)
+        assert len(acknowledged(writer)) == 3
+        assert writer.wait() == 0
+        store.add_experience(experience("first:2:0", "wide", "wide-loads"))
+    assert sorted(stored(folder)) == ["first:1:0", "first:2:0", "other:0:0", "other:1:0", "other:2:0"]
+
+
+def test_a_lock_that_is_held_is_waited_for_and_then_reported(tmp_path: Path) -> None:
+    folder = tmp_path / "memory"
+    with MemoryStore.open(folder, seed=SEED):
+        pass
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import fcntl, sys\nlock = open(sys.argv[1], 'a+')\nfcntl.flock(lock, fcntl.LOCK_EX)\n"
+            "print('held', flush=True)\nsys.stdin.read()",
+            str(folder / "htam.lock"),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        started = time.monotonic()
+        with pytest.raises(StoreError, match="HTAM_CHROMA_URL") as caught:
+            MemoryStore.open(folder, seed=SEED, wait_seconds=0.3)
+        assert caught.value.code == "memory-locked"
+        assert 0.3 <= time.monotonic() - started < 5
+        holder.kill()
+    # A lock dies with its process.
+    assert stored(folder) == []
+
+
+def test_a_forked_child_is_told_instead_of_hanging(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\nfrom pathlib import Path\nfrom htam_agent.errors import StoreError\n"
+        "from htam_agent.memory.store import MemoryStore\nfrom tests.support.memory import SEED, experience\n"
+        "store = MemoryStore.open(Path(sys.argv[1]), seed=SEED)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    try:\n        store.add_experience(experience('a', 'wide', 'wide-loads'))\n"
+        "    except StoreError as error:\n        os._exit(7 if error.code == 'memory-forked' else 1)\n"
+        "    os._exit(2)\n"
+        "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "m")], env=environment, timeout=60, check=False)
+    assert done.returncode == 7
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    program = Path(sys.executable).with_name("chroma")
+    command = [str(program), "run", "--host", "127.0.0.1", "--port", str(port), "--path", str(tmp_path / "server")]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            deadline = time.monotonic() + 30
+            while time.monotonic() < deadline:
+                with socket.socket() as probe:
+                    if probe.connect_ex(("127.0.0.1", port)) == 0:
+                        break
+                time.sleep(0.05)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_a_server_serves_several_writers(server: str) -> None:
+    with MemoryStore.open(None, server, seed=SEED) as store:
+        writer = start_writer(server, "other", 10)
+        for number in range(10):
+            store.add_experience(experience(f"own:{number}:0", "wide", "wide-loads"))
+        assert len(acknowledged(writer)) == 10
+        assert writer.wait() == 0
+    with MemoryStore.open(None, server, seed=SEED) as again:
+        assert again.counts() == {"directions": 2, "strategies": 4, "transitions": 4, "experiences": 20}
+
+
+def test_a_server_that_does_not_answer_and_a_wrong_url() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with pytest.raises(InfrastructureError, match="does not answer") as caught:
+        MemoryStore.open(None, f"http://127.0.0.1:{port}", seed=SEED)
+    assert caught.value.code == "memory-server"
+    with pytest.raises(StoreError, match="http://host:port"):
+        MemoryStore.open(None, "localhost", seed=SEED)

@@ -1,0 +1,101 @@
+"""`htam memory`: what people and scripts see."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from htam_agent.cli.memory import memory_app
+from htam_agent.errors import StoreError
+from htam_agent.memory.seeding import load_seed
+from htam_agent.memory.store import MemoryStore
+from htam_agent.memory.view import MemoryDrawing, MemoryList, MemoryShown, MemoryStats
+from tests.support.memory import experience
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A memory with the shipped seed and two measured steps."""
+    made = tmp_path_factory.mktemp("view") / "memory"
+    known = next(strategy.id for strategy in load_seed().strategies if strategy.backend == "cpp")
+    with MemoryStore.open(made) as store:
+        store.add_experiences(
+            [
+                experience("run:1:0", "memory-access", known, 0.5),
+                experience("run:2:0", "cache-policy", known, None, prefix=("memory-access",)),
+            ]
+        )
+    return made
+
+
+def ask(folder: Path, *words: str) -> str:
+    answer = CliRunner().invoke(memory_app, [*words, "--memory", str(folder)], catch_exceptions=False)
+    assert answer.exit_code == 0, answer.output
+    return answer.stdout
+
+
+def ask_json(folder: Path, *words: str) -> dict[str, object]:
+    found = dict(json.loads(ask(folder, *words, "--json").splitlines()[-1]))
+    assert found["schema"] == "htam.memory/1"
+    return found
+
+
+def test_stats_are_the_contracts_object(folder: Path) -> None:
+    seed = load_seed()
+    expected = {
+        "schema": "htam.memory/1",
+        "directions": 12,
+        "strategies": len(seed.strategies),
+        "transitions": len(seed.transitions),
+        "experiences": 2,
+    }
+    assert ask_json(folder, "stats") == expected
+    assert MemoryStats.model_validate(expected).experiences == 2
+    assert f"strategies   {len(seed.strategies):>7}" in ask(folder, "stats")
+
+
+def test_list_takes_kind_and_backend(folder: Path) -> None:
+    everything = MemoryList.model_validate(ask_json(folder, "list")).records
+    assert {line.kind for line in everything} == {"directions", "strategies", "transitions", "experiences"}
+    gpu = MemoryList.model_validate(ask_json(folder, "list", "--kind", "strategies", "--backend", "cuda")).records
+    assert gpu
+    assert all(line.backend == "cuda" and line.provenance == "seed" for line in gpu)
+    steps = MemoryList.model_validate(ask_json(folder, "list", "--kind", "experiences")).records
+    assert [line.id for line in steps] == ["run:1:0", "run:2:0"]
+    assert "8 ms -> 4 ms" in steps[0].summary
+    assert "failed, 8 ms -> none" in steps[1].summary
+    assert (
+        MemoryList.model_validate(ask_json(folder, "list", "--kind", "experiences", "--backend", "cuda")).records == []
+    )
+    assert "start->data-reuse" in ask(folder, "list", "--kind", "transitions")
+
+
+@pytest.mark.parametrize("name", ["memory-access", "start->data-reuse", "run:1:0"])
+def test_show_gives_the_whole_record(folder: Path, name: str) -> None:
+    shown = MemoryShown.model_validate(ask_json(folder, "show", name))
+    assert shown.record.id == name
+    told = yaml.safe_load(ask(folder, "show", name))
+    assert told == shown.record.model_dump(mode="json", exclude_none=True)
+
+
+def test_show_of_an_unknown_id(folder: Path) -> None:
+    with pytest.raises(StoreError, match="'nothing'") as caught:
+        ask(folder, "show", "nothing")
+    assert "htam memory list" in caught.value.remedy
+
+
+def test_the_drawing_has_every_direction_transition_and_measurement(folder: Path) -> None:
+    mermaid = MemoryDrawing.model_validate(ask_json(folder, "graph")).mermaid
+    assert ask(folder, "graph").strip() == mermaid.strip()
+    seed = load_seed()
+    lines = mermaid.splitlines()
+    for direction in seed.directions:
+        owned = len([strategy for strategy in seed.strategies if strategy.direction == direction.id])
+        assert any(line.strip().startswith(f'{direction.id}["{direction.title}<br/>{owned} ') for line in lines)
+    assert len([line for line in lines if "-->" in line or "==>" in line]) == len(seed.transitions)
+    assert '    start ==>|"0.30, measured +0.50 (1)"| memory-access' in lines
+    assert '    memory-access ==>|"0.14, measured -0.10 (1)"| cache-policy' in lines
