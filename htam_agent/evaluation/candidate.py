@@ -6,7 +6,7 @@ import sys
 import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -219,6 +219,12 @@ def _watched(watch: bool) -> Iterator[list[str]]:
     if not watch:
         yield collected
         return
+    with _watcher(names):
+        yield collected
+    collected.extend(names)
+
+
+def _watcher(names: dict[str, None]) -> AbstractContextManager[object]:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     def dispatch(
@@ -233,9 +239,16 @@ def _watched(watch: bool) -> Iterator[list[str]]:
 
     # torch's mode has no type information: a class statement would be an untyped call in a typed context.
     kind = types.new_class("Watcher", (TorchDispatchMode,), {}, lambda body: body.update(__torch_dispatch__=dispatch))
-    with kind():
-        yield collected
-    collected.extend(names)
+    watcher: AbstractContextManager[object] = kind()
+    return watcher
+
+
+def warm_up() -> None:
+    """Makes torch import what a candidate's first calls need (some 0.8 s): in the zygote, once."""
+    import torch
+
+    with _watched(True), torch.no_grad(), torch.device("cpu"):
+        flatten(torch.nn.Linear(1, 1).weight.detach().clone())
 
 
 def _launches(module: types.ModuleType) -> list[Launch]:

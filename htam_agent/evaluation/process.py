@@ -17,6 +17,7 @@ from pydantic import BaseModel
 import htam_agent
 from htam_agent.errors import WorkerError
 from htam_agent.evaluation.channel import Channel, ChannelError, Closed, Silent
+from htam_agent.evaluation.confinement import package_folders
 from htam_agent.evaluation.messages import Command, Report, WorkerKind
 
 PASSED_ON = (
@@ -67,10 +68,11 @@ class Harness:
     def __init__(self, log: Path) -> None:
         self._log = log
         self._exits: dict[int, Report] = {}
+        self._channels: list[Channel] = []
         self._control, theirs = Channel.pair()
         environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ} | ALLOCATOR
         # Where the package itself was found: it need not be installed.
-        environment["PYTHONPATH"] = str(Path(htam_agent.__path__[0]).parent)
+        environment["PYTHONPATH"] = os.pathsep.join([str(Path(htam_agent.__path__[0]).parent), *package_folders()])
         environment["PYTHONDONTWRITEBYTECODE"] = "1"
         with open(log, "ab") as output, theirs:
             self._process = subprocess.Popen(
@@ -94,6 +96,7 @@ class Harness:
         hostile = kind == "candidate"
         ours, theirs = Channel.pair(hostile=hostile)
         with theirs:
+            self._channels.append(ours)
             self._send(Command(op=kind, log=str(log) if log else ""), [theirs.fileno()])
         return Worker(self, self._await("started").pid, kind, ours)
 
@@ -114,7 +117,9 @@ class Harness:
         return self._exits[pid]
 
     def close(self) -> None:
-        """Ends the zygote and with it every worker."""
+        """Ends the zygote and with it every worker; closing twice is fine."""
+        for channel in self._channels:
+            channel.close()
         with contextlib.suppress(ChannelError):
             self._control.send(Command(op="stop"), seconds=5)
         self._control.close()

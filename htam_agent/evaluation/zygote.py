@@ -177,13 +177,10 @@ def _import_everything() -> None:
     import ctypes
     import importlib.util
 
-    import torch
-    import torch.utils._python_dispatch
+    from htam_agent.evaluation import building, confinement, reference  # noqa: F401
+    from htam_agent.evaluation.candidate import warm_up
 
-    from htam_agent.evaluation import building, candidate, confinement, reference  # noqa: F401
-
-    # Triggers torch's own lazy imports once. A Parameter and a first module cost some 20 ms otherwise.
-    torch.nn.Linear(1, 1)
+    warm_up()
     if importlib.util.find_spec("cuda") is not None and importlib.util.find_spec("cuda.bindings") is not None:
         with contextlib.suppress(ImportError):  # no driver library here: only `cuda` needs it, and says so
             from cuda.bindings import driver  # noqa: F401
