@@ -37,6 +37,9 @@ SLOTS = (
 )  # fmt: skip
 INT_ELEMENTS = 2**31 - 2**24
 """Flat kernels count in 32 bits below this number of elements; the rest is room for the last tile."""
+RESIDENT_SHARED, RESERVED_SHARED, RESIDENT_THREADS = 233472, 1024, 2048
+"""Shared memory of a multiprocessor of compute capability 9.0 and what the system takes of it for each block (bytes);
+threads that a multiprocessor holds (CUDA C++ Programming Guide, technical specifications per compute capability)."""
 LAUNCHER = Path(__file__).parent / "launchers" / "cuda.py"
 
 
@@ -122,6 +125,7 @@ def _facts(layout: Layout) -> dict[str, object]:
         "conversions": conversions(dtypes),
         "functions": functions(used, layout.double),
         "slots_of_thread": layout.slots,
+        "bounds": _bounds(layout),
         "parameters": cuda_text.parameters(layout),
         "row_operands": cuda_text.row_operands(layout),
         "passes": [cuda_text.pass_text(layout, index) for index in range(len(layout.walks))],
@@ -167,6 +171,14 @@ def _candidate_facts(layout: Layout) -> dict[str, object]:
         "workspace_numbers": sum(layout.state_words) * layout.slices if plan.mapping == "split-row" else 0,
         "most_elements": INT_ELEMENTS if plan.mapping == "flat" and _counts_in_int(program) else 0,
     }
+
+
+def _bounds(layout: Layout) -> str:
+    """Launch bounds. Where shared memory lets few blocks be resident, the compiler may use the registers that no other
+    block can (left alone it aims at as many threads as the multiprocessor holds)."""
+    resident = RESIDENT_SHARED // (layout.shared_bytes + RESERVED_SHARED)
+    threads = layout.plan.threads
+    return f"THREADS, {max(1, resident)}" if resident * threads < RESIDENT_THREADS else "THREADS"
 
 
 def _kernels(layout: Layout) -> list[tuple[str, int, bool]]:

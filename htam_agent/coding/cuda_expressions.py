@@ -94,9 +94,9 @@ FROM_REAL: dict[DType, str] = {
 def literal(value: float, double: bool) -> str:
     """A number as a `real` literal that reads back exactly."""
     if math.isnan(value):
-        return "real(__builtin_nanf(\"\"))"
+        return "real(__int_as_float(0x7fc00000))"
     if math.isinf(value):
-        return f"real({'-' if value < 0 else ''}__builtin_huge_valf())"
+        return f"real({'-' if value < 0 else ''}infinity())"
     text = repr(float(value))
     return f"({text}{'' if double else 'f'})" if value < 0 else f"{text}{'' if double else 'f'}"
 

@@ -96,7 +96,7 @@ def layout_of(program: RowProgram, plan: Plan) -> Layout:
             offset = _aligned(offset + slots * plan.threads * plan.vector_width * SIZES[item.dtype])
     layout = Layout(
         program=program, plan=plan, double=double, walks=walks, pairs=pairs, staged=staged, lanes=lanes, slices=slices,
-        slots=slots, teams=teams, edges=edges or plan.mapping == "flat", state_words=words, exchange_offset=exchange,
+        slots=slots, teams=teams, edges=edges or (plan.mapping == "flat" and plan.vector_width > 1), state_words=words, exchange_offset=exchange,
         kept_offsets=offsets, shared_bytes=offset,
     )  # fmt: skip
     _check_room(layout)

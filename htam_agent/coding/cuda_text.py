@@ -13,12 +13,12 @@ from htam_agent.words import Record
 
 COMBINE = {
     "reduce_sum": ("real(0)", "{a} + {b}"),
-    "reduce_max": ("real(-__builtin_huge_valf())", "op_maximum({a}, {b})"),
-    "reduce_min": ("real(__builtin_huge_valf())", "op_minimum({a}, {b})"),
+    "reduce_max": ("real(-infinity())", "op_maximum({a}, {b})"),
+    "reduce_min": ("real(infinity())", "op_minimum({a}, {b})"),
 }
 """Neutral element and combination of each reduction."""
 ONLINE = {
-    "softmax": ["real(-__builtin_huge_valf())", "real(0)"],
+    "softmax": ["real(-infinity())", "real(0)"],
     "moments": ["real(0)", "real(0)", "real(0)", "real(0)"],
 }
 """Empty running statistics: (maximum, sum), and (shift, sum, squares, count)."""
@@ -120,7 +120,7 @@ def request(layout: Layout) -> str:
             "if (!EDGES || span.whole(slot)) {",
             f"    copy_pack({item.name}_slot, {item.name}_start + column);",
             "} else {",
-            f"    *{item.name}_slot = load<true, true>({item.name}_start, count_t(column), count_t(limit));",
+            f"    *{item.name}_slot = load<true>(true, {item.name}_start, count_t(column), count_t(limit));",
             "}",
         ]
     return "\n".join(lines)
@@ -208,14 +208,14 @@ class _PassWriter:
         full = item.is_full(self._layout.program.rows)
         if self._layout.plan.mapping == "flat":
             if full:
-                return [f"in.{item.name} = load<PARTIAL, false>({item.name}, column, limit);"]
+                return [f"in.{item.name} = load<false>(partial, {item.name}, column, limit);"]
             return self._fetch_beside_flat(item)
         if self._from_slot(item.name):
             return [f"in.{item.name} = kept_{item.name}.get(slot);"]
         if not full:
-            return [f"in.{item.name} = load_beside<PARTIAL>({item.name}_row, count_t(column), count_t(limit));"]
+            return [f"in.{item.name} = load_beside(partial, {item.name}_row, count_t(column), count_t(limit));"]
         return [
-            f"in.{item.name} = load<PARTIAL, {self._again(item.name)}>({item.name}_row, count_t(column), count_t(limit));"
+            f"in.{item.name} = load<{self._again(item.name)}>(partial, {item.name}_row, count_t(column), count_t(limit));"
         ]
 
     def _again(self, name: str) -> str:
@@ -235,11 +235,11 @@ class _PassWriter:
         place = f"({row}) * {columns} + element % {columns}" if item.has_columns else row
         if columns % self._layout.plan.vector_width == 0 and item.has_columns:
             first = place.replace("element", "column")
-            return [f"if (!PARTIAL || column < limit) in.{item.name} = load_pack<true>({item.name} + {first});"]
+            return [f"if (!partial || column < limit) in.{item.name} = load_pack<true>({item.name} + {first});"]
         return [
             "#pragma unroll",
             "for (int j = 0; j < WIDTH; ++j) {",
-            "    const count_t element = PARTIAL && column + j >= limit ? limit - 1 : column + j;",
+            "    const count_t element = partial && column + j >= limit ? limit - 1 : column + j;",
             f"    in.{item.name}.at[j] = load_element<true>({item.name} + {place});",
             "}",
         ]
@@ -255,9 +255,10 @@ class _PassWriter:
         lines += [f"real seen_{pair.argument}[WIDTH];" for pair in pairs if pair.kind == "softmax"]
         lines += ["#pragma unroll", "for (int j = 0; j < WIDTH; ++j) {"]
         lines += [
-            f"    seen_{pair.argument}[j] = real(-__builtin_huge_valf());" for pair in pairs if pair.kind == "softmax"
+            f"    seen_{pair.argument}[j] = real(-infinity());" for pair in pairs if pair.kind == "softmax"
         ]
-        lines += ["    if (PARTIAL && !(column + j >= 0 && column + j < limit)) continue;"]
+        if layout.edges:
+            lines += ["    if (partial && !(column + j >= 0 && column + j < limit)) continue;"]
         lines += [f"    {line}" for line in self._element_lines()]
         lines += [f"    {line}" for line in self._gather_lines()]
         lines += [f"    from_real(out_{item.name}.at[j], {self._local(item.value)});" for item in outputs]
@@ -270,7 +271,7 @@ class _PassWriter:
 
     def _store_line(self, item: Output) -> str:
         target = item.name if self._layout.plan.mapping == "flat" else f"{item.name}_row"
-        return f"store<PARTIAL>({target}, count_t(column), count_t(limit), out_{item.name});"
+        return f"store(partial, {target}, count_t(column), count_t(limit), out_{item.name});"
 
     def _keep_operands(self) -> list[str]:
         if not self._first:

@@ -329,6 +329,9 @@ template <typename T> T __ldcs(const T* address) { return *address; }
 template <typename T> T __ldca(const T* address) { return *address; }
 template <typename T> T __ldcg(const T* address) { return *address; }
 template <typename T> void __stcs(T* address, T value) { *address = value; }
+inline float __int_as_float(int bits) { float value; memcpy(&value, &bits, 4); return value; }
+inline float __uint_as_float(unsigned bits) { return __int_as_float((int)bits); }
+inline unsigned __float_as_uint(float value) { unsigned bits; memcpy(&bits, &value, 4); return bits; }
 inline float __expf(float x) { return expf(x); }
 inline float __logf(float x) { return logf(x); }
 inline float __fdividef(float a, float b) { return a / b; }
