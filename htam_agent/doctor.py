@@ -38,7 +38,11 @@ State = Literal["ok", "missing", "off", "warning"]
 """`off`: works without it, and it is not in use; `warning`: in use, and worth a second thought."""
 
 LOW_DISK_BYTES = 2**30
-CONFINEMENT_CHILD = "import json; from htam_agent.evaluation.confinement import confinement_report; print(json.dumps(confinement_report()))"
+CONFINEMENT_CHILD = """
+import json
+from htam_agent.evaluation.confinement import confinement_report
+print(json.dumps(confinement_report()))
+"""
 OPENMP_SOURCE = """
 #include <omp.h>
 extern "C" int threads() {
