@@ -103,6 +103,12 @@ def _elu(call: Call) -> Tensor:
     return apply("where", apply("gt", x, 0.0), apply("mul", x, scale), bent)
 
 
+def _celu(call: Call) -> Tensor:
+    x, alpha = call.tensor(0), call.number(1, "alpha", 1.0)
+    bent = apply("mul", apply("expm1", apply("div", x, alpha)), alpha)
+    return apply("where", apply("gt", x, 0.0), x, bent)
+
+
 def _clamp(call: Call) -> Tensor:
     low, high, answer = call.limit(1, "min"), call.limit(2, "max"), call.tensor(0)
     answer = answer if low is None else apply("maximum", answer, low)
@@ -232,7 +238,7 @@ POINTWISE: dict[str, Meaning] = {
     **{name: _unary(name) for name in _UNARY},
     **{name: _binary(op) for name, op in _BINARY.items()},
     "add": _add, "sub": _sub, "rsub": _rsub, "div": _div, "true_divide": _div, "pow": _pow, "gelu": _gelu,
-    "silu": _silu, "softplus": _softplus, "mish": _mish, "elu": _elu, "celu": _elu, "clamp": _clamp,
+    "silu": _silu, "softplus": _softplus, "mish": _mish, "elu": _elu, "celu": _celu, "clamp": _clamp,
     "hardtanh": _hardtanh, "hardsigmoid": lambda call: _hard_gate(call.tensor(0)),
     "hardswish": lambda call: apply("mul", call.tensor(0), _hard_gate(call.tensor(0))),
     "leaky_relu": _leaky_relu, "_prelu_kernel": _prelu, "prelu": _prelu, "log_sigmoid_forward": _log_sigmoid,

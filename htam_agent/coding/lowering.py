@@ -16,6 +16,7 @@ that PyTorch does between two half-precision operators is therefore not reproduc
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 from htam_agent.coding.aten import POINTWISE, SHAPES
 from htam_agent.coding.aten_rows import ROWS
@@ -31,6 +32,9 @@ __all__ = ["Unsupported", "lower"]
 MEANINGS = {**POINTWISE, **SHAPES, **ROWS}
 STORAGE = ("float32", "float16", "bfloat16", "float64", "bool")
 """Types of operands and outputs; bool is one byte, 0 or 1."""
+
+Layout = Literal["tensor", "tuple", "list", "dict"]
+LAYOUTS: dict[str, Layout] = {"tensor": "tensor", "tuple": "tuple", "list": "list", "dict": "dict"}
 
 
 def lower(profile: OperatorProfile) -> RowProgram:
@@ -55,7 +59,8 @@ def _add_symbol(profile: OperatorProfile, node: Node, symbols: dict[str, Tensor 
     if node.kind == "constant":
         symbols[node.name] = _constant(profile, node)
     elif node.kind == "call":
-        symbols[node.name] = _called(node, symbols)
+        symbols[node.name] = _picked(profile, node, symbols) if node.target == "getitem" else _called(node, symbols)
+        # An operator in place that functionalisation left: later readers of its first argument see the result.
         if re.fullmatch(r"aten\.\w*[a-z]_\..*", node.target) and isinstance(node.arguments[0], NodeReference):
             symbols[node.arguments[0].node] = symbols[node.name]
     elif node.outputs:
@@ -66,15 +71,13 @@ def _add_symbol(profile: OperatorProfile, node: Node, symbols: dict[str, Tensor 
 def _constant(profile: OperatorProfile, node: Node) -> Tensor:
     values = profile.constants.get(node.name)
     if not values:
-        raise Unsupported("constant", "a tensor constant of the module is not recorded by value (register it as a buffer)")
+        raise Unsupported("constant", "a tensor constant is not recorded by value (register it as a buffer)")
     if len(set(values)) != 1:
         raise Unsupported("constant", "a tensor constant holds several values (register it as a buffer)")
     return expand(constant(values[0]), node.outputs[0].shape)
 
 
 def _called(node: Node, symbols: dict[str, Tensor | list[Tensor | None]]) -> Tensor | list[Tensor | None]:
-    if node.target == "getitem":
-        return _picked(node, symbols)
     operator = ".".join(node.target.split(".")[:2])
     name = operator.partition(".")[2]
     if name == "copy_":
@@ -93,14 +96,15 @@ def _called(node: Node, symbols: dict[str, Tensor | list[Tensor | None]]) -> Ten
     return meaning(call)
 
 
-def _picked(node: Node, symbols: dict[str, Tensor | list[Tensor | None]]) -> Tensor:
+def _picked(profile: OperatorProfile, node: Node, symbols: dict[str, Tensor | list[Tensor | None]]) -> Tensor:
     source, index = node.arguments
     several = symbols[source.node] if isinstance(source, NodeReference) else None
     if not isinstance(several, list) or not isinstance(index, int):
         raise Unsupported("getitem", "it indexes something that is not a tuple of results")
     chosen = several[index] if index < len(several) else None
     if chosen is None:
-        raise Unsupported("getitem", f"result {index} of {source!r} (indices or a mask) is not computed")
+        target = next(item.target for item in profile.nodes if NodeReference(node=item.name) == source)
+        raise Unsupported(".".join(target.split(".")[:2]), f"its result {index} (indices or a mask) is not computed")
     return chosen
 
 
@@ -116,8 +120,8 @@ def _resolve(item: Argument, symbols: dict[str, Tensor | list[Tensor | None]], o
 
 
 def _assemble(profile: OperatorProfile, node: Node, symbols: dict[str, Tensor | list[Tensor | None]]) -> RowProgram:
-    layout = node.keywords.get("layout")
-    if layout not in ("tensor", "tuple", "list", "dict"):
+    layout = LAYOUTS.get(str(node.keywords.get("layout")))
+    if layout is None:
         raise Unsupported("output", "forward returns a nested structure or something other than tensors")
     results = [_resolve(item, symbols, "output") for item in node.arguments]
     tensors = [item for item in results if isinstance(item, Tensor)]
@@ -163,7 +167,8 @@ def _place(tensor: Tensor, total: int, columns: int | None, emitter: Emitter) ->
         return emitter.output(tensor, contiguous(tensor.shape)), "element"
     if columns is not None and tensor.elements * columns == total:
         return emitter.output(tensor, contiguous(tensor.shape, columns)), "row"
-    raise Unsupported("output", f"an output of shape {list(tensor.shape)} is neither of the whole size nor one value a row")
+    shape = list(tensor.shape)
+    raise Unsupported("output", f"an output of shape {shape} is neither of the whole size nor one value for each row")
 
 
 def _reachable(tensors: list[Tensor]) -> list[Tensor]:
