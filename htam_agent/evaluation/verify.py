@@ -111,7 +111,8 @@ class Worst:
         """Takes in one chunk; an answer is a place and a difference that no tolerance covers."""
         error = (ours - theirs).abs_()
         limit = theirs.abs().add_(scale).mul_(share)
-        if bool((error <= limit).all()):  # the usual case; NaN and infinities fall through
+        # The usual case. A NaN error falls through, and so does an infinite expectation, whose limit is infinite.
+        if bool((error <= limit).all()) and bool(limit.max().isfinite()):
             return None
         odd = ~theirs.isfinite() | ~ours.isfinite()
         if bool(odd.any()):

@@ -1,0 +1,115 @@
+"""Statistics of the ratio, and the stopwatch."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from htam_agent.evaluation.timing import (
+    LEAST_ROUNDS,
+    MOST_CALLS,
+    Stopwatch,
+    calls_for,
+    clocks_disagree,
+    device_lock,
+    order_interval,
+    settled,
+    to_interval,
+)
+
+values = st.lists(st.floats(0.1, 10), min_size=1, max_size=60)
+
+
+@given(values)
+def test_the_interval_holds_the_median_and_needs_six_values(ratios: list[float]) -> None:
+    interval = order_interval(ratios)
+    assert (interval is None) == (len(ratios) < LEAST_ROUNDS)
+    if interval is not None:
+        assert interval[0] <= statistics.median(ratios) <= interval[1]
+        assert order_interval(list(reversed(ratios))) == interval
+
+
+@pytest.mark.parametrize("count", [6, 9, 15, 30])
+def test_the_interval_covers_the_true_median(count: int) -> None:
+    """Of 2000 skewed samples at least 95 % (less three standard errors) have the true median in their interval."""
+    generator = random.Random(count)
+    true_median = 1.0  # of exp(normal)
+    hits = 0
+    for _ in range(2000):
+        interval = order_interval([generator.lognormvariate(0.0, 0.7) for _ in range(count)])
+        assert interval is not None
+        hits += interval[0] <= true_median <= interval[1]
+    assert hits / 2000 > 0.95 - 3 * (0.05 * 0.95 / 2000) ** 0.5
+
+
+def test_known_ranks() -> None:
+    ordered = [float(value) for value in range(1, 21)]
+    assert order_interval(ordered) == (6.0, 15.0)  # the table value for n = 20
+    record = to_interval(ordered)
+    assert record is not None
+    assert (record.low, record.high) == (6.0, 15.0)
+    assert to_interval([1.0]) is None
+
+
+def test_rounds_end_when_the_interval_is_narrow_or_clear() -> None:
+    assert settled([1.0, 1.001, 1.002, 0.999, 1.0, 1.001])
+    assert not settled([1.0, 1.001, 1.002, 0.999, 1.0])
+    assert settled([2.0, 2.05, 2.1, 1.95, 2.0, 2.02])
+    assert not settled([0.9, 1.1, 1.0, 1.05, 0.95, 1.0])
+
+
+@given(st.floats(1e-6, 1e5))
+def test_blocks_are_bounded(milliseconds: float) -> None:
+    assert 1 <= calls_for(milliseconds, "cpu") <= MOST_CALLS
+    assert calls_for(milliseconds, "cuda:0") <= calls_for(milliseconds, "cpu")
+
+
+def test_a_claim_far_below_the_wall_clock_is_not_believed() -> None:
+    assert clocks_disagree([1.0] * 20, 25.0, "cpu") == ""
+    assert "claimed" in clocks_disagree([0.1] * 20, 100.0, "cpu")
+    assert clocks_disagree([0.01], 3.0, "cpu") == ""
+
+
+def test_the_stopwatch_measures_each_call_and_keeps_the_last_result() -> None:
+    watch = Stopwatch("cpu")
+    calls: list[int] = []
+
+    def call() -> int:
+        calls.append(1)
+        time.sleep(0.002)
+        return len(calls)
+
+    assert watch.warm(call, 0.01) >= 2.0
+    before = len(calls)
+    times, last = watch.block(call, 5)
+    assert len(times) == 5
+    assert min(times) >= 2.0
+    assert last == before + 5
+
+
+def test_the_lock_is_exclusive_and_dies_with_its_owner() -> None:
+    name = "test-device:7"
+    code = (
+        "import time\nfrom htam_agent.evaluation.timing import device_lock\n"
+        f"with device_lock({name!r}):\n    print('held', flush=True)\n    time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        waiter = subprocess.Popen(
+            [sys.executable, "-c", code.replace("time.sleep(60)", "pass")], stdout=subprocess.PIPE, text=True
+        )
+        with pytest.raises(subprocess.TimeoutExpired):
+            waiter.wait(0.7)
+        holder.kill()
+        output, _ = waiter.communicate(timeout=20)
+        assert output == "held\n"
+    with device_lock(name):
+        pass
