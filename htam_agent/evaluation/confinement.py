@@ -211,6 +211,9 @@ def _apply_landlock(cell: Cell) -> None:
     for pattern in (*DEVICES, *(CUDA_DEVICES if cell.cuda else ())):
         for path in glob.glob(pattern):
             _allow(libc, ruleset, path, (READ | WRITE | TRUNCATE | IOCTL) & handled)
+    if cell.cuda:
+        # cuInit names its threads through /proc/self/task/*/comm and fails with error 304 where it cannot.
+        _allow(libc, ruleset, f"/proc/{os.getpid()}", (READ | WRITE | TRUNCATE) & handled)
     for path in (cell.folder, *cell.writable):
         _allow(libc, ruleset, path, handled & ~IOCTL)
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
@@ -232,13 +235,16 @@ NEEDED_PACKAGES = ("torch", "numpy", "pydantic", "typing_extensions", "cloudpick
 
 @functools.cache
 def package_folders() -> tuple[str, ...]:
-    """The folders on sys.path that hold what workers import. A user may have put packages where the interpreter does not
-    look by itself (PYTHONPATH); other entries of sys.path, such as the current folder, are not for a candidate to read.
+    """The folders on sys.path that hold what workers import. A user may have put packages where the interpreter does
+    not look by itself (PYTHONPATH); other entries of sys.path, such as the current folder, are not for a candidate to
+    read.
     """
     folders: list[str] = []
     for name in NEEDED_PACKAGES:
         spec = importlib.util.find_spec(name)
-        places = list(spec.submodule_search_locations or [spec.origin]) if spec is not None else []
+        places: list[str | None] = []
+        if spec is not None:
+            places += spec.submodule_search_locations or [spec.origin]
         folders += [str(Path(place).parent) for place in places if place is not None]
     return tuple(dict.fromkeys(folders))
 
