@@ -44,7 +44,7 @@ class CodeRequest(Record):
 
 
 class RepairRequest(Record):
-    """A failed attempt of the same step. `tried` are the strategies already used in this step, the last one at fault."""
+    """A failed attempt of the same step. `tried` are the strategies already used in it, the last one at fault."""
 
     request: CodeRequest
     source: str
@@ -63,6 +63,8 @@ class Code(Record):
     note: str = ""
     refusal: str = ""
     """Why there is no source, e.g. "the template coder cannot render aten.convolution"."""
+    hopeless: bool = False
+    """With a refusal: no other direction can help either, since the operator itself is beyond this coder."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
     tokens_estimated: bool = False
@@ -74,6 +76,10 @@ class Coder(Protocol):
     """Writes candidates. Implementations: TemplateCoder (no model) and ModelCoder."""
 
     name: str
+
+    def initial_plan(self, operator: OperatorProfile, backend: Backend) -> Plan | None:
+        """The plan that the first step edits; None where the coder has no plans or cannot render the operator."""
+        ...
 
     def generate(self, request: CodeRequest) -> Code:
         """A first candidate of the step."""

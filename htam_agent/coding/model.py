@@ -12,9 +12,12 @@ from htam_agent.coding.assembly import assemble, without_launcher
 from htam_agent.coding.base import Code, CodeRequest, RepairRequest
 from htam_agent.coding.endpoint import Answer, Endpoint, RetryRules
 from htam_agent.coding.parsing import Parsed, parse_answer
+from htam_agent.coding.plan import Plan
 from htam_agent.coding.prompting import Prompts, fenced
 from htam_agent.coding.values import common_values, generate_values, no_file_values, repair_values
 from htam_agent.errors import SettingsError
+from htam_agent.operator import OperatorProfile
+from htam_agent.words import Backend
 
 ASKS = 3
 """Answers that are asked for at most before a step is refused: a first one, and two after answers without a file."""
@@ -92,6 +95,10 @@ class ModelCoder:
         if self._prompts is None:
             self._prompts = Prompts(self._prompts_folder)
         return self._prompts
+
+    def initial_plan(self, operator: OperatorProfile, backend: Backend) -> Plan | None:
+        """A model writes kernels without a plan."""
+        return None
 
     def generate(self, request: CodeRequest) -> Code:
         """Ask for a candidate. Raises ModelError when the endpoint fails for good, SettingsError for a bad prompt."""

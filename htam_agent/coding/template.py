@@ -11,8 +11,9 @@ from htam_agent.coding.cpp import CppRenderer
 from htam_agent.coding.lowering import Unsupported, lower
 from htam_agent.coding.plan import Plan
 from htam_agent.coding.program import RowProgram
-from htam_agent.coding.render import SKELETONS, Engine, Rendered, RenderError, Renderer
+from htam_agent.coding.render import SKELETONS, Engine, Rendered, Renderer, RenderError
 from htam_agent.memory.model import Strategy
+from htam_agent.operator import OperatorProfile
 from htam_agent.words import Backend
 
 
@@ -32,6 +33,13 @@ class TemplateCoder:
         self._strategies = {strategy.id: strategy for strategy in items}
         self._engine = Engine(skeletons)
 
+    def initial_plan(self, operator: OperatorProfile, backend: Backend) -> Plan | None:
+        """The backend's plain plan for this operator; None when it cannot be rendered."""
+        try:
+            return renderer_of(backend).default_plan(lower(operator))
+        except Unsupported:
+            return None
+
     def generate(self, request: CodeRequest) -> Code:
         """The best plan plus the first strategy of the request that changes the kernel (the `index`-th such one when
         several candidates are written)."""
@@ -46,7 +54,7 @@ class TemplateCoder:
         try:
             program = lower(request.operator)
         except Unsupported as error:
-            return Code(refusal=str(error), seconds=time.perf_counter() - started)
+            return Code(refusal=str(error), hopeless=True, seconds=time.perf_counter() - started)
         renderer = renderer_of(request.backend)
         base = request.best.plan if request.best is not None and request.best.plan is not None else None
         plan = base if base is not None else renderer.default_plan(program)

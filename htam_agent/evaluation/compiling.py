@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from pathlib import Path
 
 from htam_agent.backends.cache import BuildCache
+from htam_agent.errors import WorkerError
 from htam_agent.evaluation.channel import Garbled
 from htam_agent.evaluation.messages import BuildOrder
 from htam_agent.evaluation.policy import SOURCE_LIMIT, inspect_source
@@ -80,7 +82,14 @@ def _build_confined(session: Session, source: str, folder: Path) -> CompileResul
         return worker.ask(order, CompileResult, seconds + SPARE_SECONDS)
     except Hung:
         reason = f"the build took longer than {seconds:g} s and was stopped"
-    except (Gone, Garbled) as error:
+    except Gone as error:
+        if error.status is not None and not os.WIFSIGNALED(error.status):
+            # A compiler that a source brings down dies by a signal; an exit is a fault of this program's own.
+            raise WorkerError(
+                f"The build process {error}. {tail(log, 500)}", "Run `htam doctor`; the build can be repeated."
+            ) from error
+        reason = f"the build failed: {error}. {tail(log, 500)}"
+    except Garbled as error:
         reason = f"the build failed: {error}. {tail(log, 500)}"
     finally:
         worker.kill()

@@ -7,6 +7,7 @@ import statistics
 import time
 from pathlib import Path
 
+from htam_agent.errors import WorkerError
 from htam_agent.evaluation.baselines import best_variant
 from htam_agent.evaluation.clocking import Clocking, Rounds
 from htam_agent.evaluation.judge import PROTOCOLS, Stop, Subject, Verification
@@ -86,7 +87,14 @@ class Evaluation:
             file=str(folder.resolve() / "candidate.py"),
             buffer_sizes=[blueprint.input_bytes, blueprint.state_bytes, blueprint.output_bytes],
         )
-        answer = subject.order(Order(enter=enter), "load", ENTER_SECONDS, session.descriptors)
+        try:
+            answer = subject.order(Order(enter=enter), "load", ENTER_SECONDS, session.descriptors)
+        except Stop as stop:
+            # No byte of the candidate has run yet: the machine is at fault, and that is no fact about a kernel.
+            raise WorkerError(
+                f"The process for a candidate could not be set up: {stop.reason}",
+                "Run `htam doctor`; the evaluation can be repeated.",
+            ) from stop
         self._active, self._missing = answer.active, answer.missing
         deferred = self._compiled.deferred
         seconds = limits.build_seconds if deferred else limits.load_seconds

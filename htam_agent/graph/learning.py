@@ -39,6 +39,8 @@ def learn_step(state: State, runtime: Runtime[Context], session: Session) -> Sta
     session.folder.write(f"steps/{draft.step:04d}.json", record)
     emit(runtime, "learned", f"{record.strategy}: {record.verdict}", step=draft.step, speedup=record.speedup.best)
     used = [name for candidate in candidates for name in candidate.tried]
+    if not used:
+        used = list(draft.strategies)  # the coder refused them all: they do not fit this kernel
     after: State = {
         "best": best,
         "past": [*state.get("past", []), _past(session, record, before, winner)][-PREFIX_LENGTH:],
@@ -170,8 +172,8 @@ def _remember(state: State, context: Context, session: Session, candidate: Candi
 def _stop(after: State, options: RunOptions, draft: Draft, candidates: list[Candidate]) -> str:
     """The stop rules; empty while the run goes on."""
     best = after.get("best")
-    refusals = [candidate.failure.reason for candidate in candidates if not candidate.strategy and candidate.failure]
-    if len(refusals) == len(candidates):
+    refusals = [candidate.failure.reason for candidate in candidates if candidate.hopeless and candidate.failure]
+    if refusals and len(refusals) == len(candidates):
         return refusals[0]
     if best and best.fraction_of_floor is not None and best.fraction_of_floor >= AT_FLOOR:
         return f"at the floor: the kernel reaches {best.fraction_of_floor:.0%} of it"

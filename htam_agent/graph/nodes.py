@@ -128,7 +128,8 @@ def generate(state: State, runtime: Runtime[Context]) -> State:
         }
         if code.refusal:
             failure = candidate.failure or Failure(kind="unsupported", stage="load", reason=code.refusal)
-            return candidate.model_copy(update={**changes, "status": "failed", "failure": failure})
+            changes |= {"status": "failed", "failure": failure, "hopeless": code.hopeless}
+            return candidate.model_copy(update=changes)
         tried = (*candidate.tried, code.strategy) if code.strategy else candidate.tried
         return candidate.model_copy(update={**changes, "status": "written", "strategy": code.strategy, "tried": tried})
 

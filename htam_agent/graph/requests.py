@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def selection_state(state: State, context: Context, session: Session) -> SelectionState:
     """What selection attends to before the step under way."""
     best = state.get("best")
-    plan = _best_plan(state, session)
+    plan = _best_plan(state, session) or context.coder.initial_plan(session.operator, context.options.backend)
     draft = state["draft"]
     return SelectionState(
         backend=context.options.backend,

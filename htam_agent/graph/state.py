@@ -33,6 +33,8 @@ class Candidate(Record):
     speedup: Speedups = Field(default_factory=Speedups)
     time_ms: float | None = None
     failure: Failure | None = None
+    hopeless: bool = False
+    """The coder refused, and would refuse in any direction."""
     tokens: int = 0
     tool_seconds: float = 0.0
     """Spent in generating, building, running and profiling."""

@@ -1,0 +1,49 @@
+"""The JSON Schemas of everything that `htam ... --json` prints: one file each, made from the pydantic models.
+
+`scripts/write_schemas.py` writes them; a test compares them with the models, so that a field is never changed unseen.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+FOLDER = Path(__file__).parent
+
+
+def models() -> dict[str, type[BaseModel]]:
+    """File stem -> the model of the object."""
+    from htam_agent.cli.config import ConfigObject
+    from htam_agent.cli.doctor import DoctorObject
+    from htam_agent.cli.graph import GraphObject
+    from htam_agent.cli.output import ErrorObject
+    from htam_agent.cli.prompts import PromptObject, PromptsObject
+    from htam_agent.cli.runs import RunsObject
+    from htam_agent.judging import Evaluation
+    from htam_agent.memory.view import MemoryDrawing, MemoryList, MemoryShown, MemoryStats
+    from htam_agent.runs.records import Result
+
+    return {
+        "optimize": Result,
+        "evaluate": Evaluation,
+        "error": ErrorObject,
+        "runs": RunsObject,
+        "graph": GraphObject,
+        "config": ConfigObject,
+        "doctor": DoctorObject,
+        "memory-stats": MemoryStats,
+        "memory-list": MemoryList,
+        "memory-show": MemoryShown,
+        "memory-graph": MemoryDrawing,
+        "prompts": PromptsObject,
+        "prompt": PromptObject,
+    }
+
+
+def schema_text(model: type[BaseModel]) -> str:
+    """The schema as it is shipped: of what is printed, with sorted keys."""
+    return json.dumps(model.model_json_schema(by_alias=True, mode="serialization"), indent=1, sort_keys=True) + "\n"
