@@ -16,9 +16,10 @@ and measurements are all shares, so that they can be averaged and none has to be
   transitions out of START speak. Where there is no transition, nothing is said, rather than zero.
 - experiences i of direction d: y_i the share that the step closed (a failure: minus its cost), w_i = exp(-|state vector
   difference|^2) x kinship of the device (same device 1, same architecture 0.7, same backend 0.4, another backend 0.1) x
-  kinship of the path (0.4 for none, 1 for the same). Pairwise transition statistics are thus never stored: they are
-  derived from experiences, and cannot tear. What a strategy showed that cannot be used now (tried, already in the
-  kernel, not applicable) says little of what is left in the direction: within the backend it counts USED_UP.
+  kinship of the path (0.4 for none, 1 for the same); only the 512 strongest count. Pairwise transition statistics are
+  thus never stored: they are derived from experiences, and cannot tear. What a strategy showed that cannot be used now
+  (tried, already in the kernel, not applicable) says little of what is left in the direction: within the backend it
+  counts USED_UP.
 
 It is a posterior mean: without evidence it is the prior, with much evidence the measured mean (shrinkage by counts).
 
@@ -54,7 +55,7 @@ SYMPTOM_COUNTS = 2.0
 USED_UP = 0.25
 DAMPING = 0.3
 CLOSED_NOTHING = 0.01
-SPREAD = 0.12
+SPREAD = 0.06
 """Standard deviation of one step's share round its expectation; less than real, for six steps are a short budget."""
 
 

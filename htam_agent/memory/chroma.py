@@ -23,9 +23,9 @@ PAGE = 1000
 PREFIX = "htam-"
 SCHEMA, EMBEDDER, DIMENSION, SEED = "htam_schema", "htam_embedder", "htam_dimension", "htam_seed"
 
-# With Chroma's defaults a query misses one neighbour in seven among 10,000 records, with these one in two hundred; wider
-# ones cost more on every write. Our own search is exact and does without: this index is for whoever queries the database
-# directly.
+# With Chroma's defaults a query misses one neighbour in seven among 10,000 records, with these one in two hundred;
+# wider ones cost more on every write. Our own search is exact and does without: this index is for whoever queries the
+# database directly.
 CONFIGURATION: CreateCollectionConfiguration = {
     "hnsw": {"space": "cosine", "max_neighbors": 32, "ef_construction": 200, "ef_search": 200}
 }

@@ -29,7 +29,9 @@ OTHER_PREFIX = 0.4
 """How much an experience counts whose path shares nothing with this one's: the step still was this direction."""
 
 WEAKEST = 0.02
-"""Below this weight an experience is left out: thousands of strangers must not outvote a few relatives."""
+NEAREST = 512
+"""Experiences below the weight WEAKEST, and those beyond the NEAREST strongest, are left out: thousands of strangers
+must not outvote a few relatives. (Of equals at the border all stay, so that the order of storing does not decide.)"""
 
 
 class Memory(Protocol):
@@ -81,9 +83,11 @@ class Evidence:
     def weights(self, state: SelectionState) -> NDArray[np.float64]:
         """Weight [n] of each experience in this state, 0 to 1: similarity x kinship of device x kinship of path."""
         count = len(self.records)
-        distances = np.square(self._vectors[:count] - state_vector(state)).sum(axis=1, dtype=np.float64)
+        difference = self._vectors[:count] - state_vector(state)
+        distances = np.einsum("ij,ij->i", difference, difference)
         weights: NDArray[np.float64] = np.exp(-distances) * self._kinship(state) * self._path_match(state)
-        weights[weights < WEAKEST] = 0.0
+        weakest = max(WEAKEST, float(np.partition(weights, -NEAREST)[-NEAREST])) if count > NEAREST else WEAKEST
+        weights[weights < weakest] = 0.0
         return weights
 
     def _kinship(self, state: SelectionState) -> NDArray[np.float64]:

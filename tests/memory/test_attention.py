@@ -33,7 +33,7 @@ def test_the_same_state_and_seed_give_the_same_answer_and_seeds_differ() -> None
     memory = index(experience("a", "wide", "wide-loads"))
     here = state(steps_left=3, seed=1)
     assert score_directions(here, memory) == score_directions(here, memory)
-    assert len({score_directions(state(steps_left=3, seed=seed), memory)[0].direction for seed in range(200)}) == 2
+    assert len({score_directions(state(steps_left=3, seed=seed), index())[0].direction for seed in range(200)}) == 2
     assert scores(memory, here) != scores(memory, state(steps_left=3, seed=2))
     assert scores(memory, state(seed=1, **LAST)) == scores(memory, state(seed=2, **LAST))
 
