@@ -18,11 +18,11 @@ FOLDER = Path(__file__).parent
 def models() -> dict[str, type[BaseModel]]:
     """File stem -> the model of the object."""
     from htam_agent.cli.config import ConfigObject
-    from htam_agent.cli.doctor import DoctorObject
     from htam_agent.cli.graph import GraphObject
     from htam_agent.cli.output import ErrorObject
     from htam_agent.cli.prompts import PromptObject, PromptsObject
     from htam_agent.cli.runs import RunsObject
+    from htam_agent.doctor import Report
     from htam_agent.judging import Evaluation
     from htam_agent.memory.view import MemoryDrawing, MemoryList, MemoryShown, MemoryStats
     from htam_agent.runs.records import Result
@@ -34,7 +34,7 @@ def models() -> dict[str, type[BaseModel]]:
         "runs": RunsObject,
         "graph": GraphObject,
         "config": ConfigObject,
-        "doctor": DoctorObject,
+        "doctor": Report,
         "memory-stats": MemoryStats,
         "memory-list": MemoryList,
         "memory-show": MemoryShown,
