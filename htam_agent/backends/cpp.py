@@ -74,7 +74,8 @@ class CppBackend:
         return CompileResult(
             ok=not reason,
             backend="cpp",
-            log=shorten(log),
+            # The file is named by its content, which tells a reader nothing.
+            log=shorten(log.replace(code.name, "kernel.cpp")),
             binary="" if reason else str(binary),
             folder=str(folder),
             seconds=time.monotonic() - started,

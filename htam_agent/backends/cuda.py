@@ -83,7 +83,7 @@ class CudaBackend:
         binary = folder / binary_name(source, self.target())
         folder.mkdir(parents=True, exist_ok=True)
         options = [option.encode() for option in (*self.options(), "--ptxas-options=-v")]
-        code, log = _compile(module, source, binary.stem, options)
+        code, log = _compile(module, source, options)
         ok = bool(code)
         if ok:
             write_atomically(binary, code)
@@ -149,9 +149,9 @@ def compiler_version() -> str:
     return f"NVRTC {major}.{minor}" + (f" ({wheel})" if wheel else "")
 
 
-def _compile(module: ModuleType, source: str, name: str, options: list[bytes]) -> tuple[bytes, str]:
+def _compile(module: ModuleType, source: str, options: list[bytes]) -> tuple[bytes, str]:
     """(cubin, program log); the cubin is empty when the source is refused."""
-    failed, program = module.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, [], [])
+    failed, program = module.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], [])
     if failed:
         return b"", f"NVRTC does not take the source: {failed.name}"
     try:

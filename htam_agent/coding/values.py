@@ -6,7 +6,7 @@ from htam_agent.coding.assembly import LAUNCHER_NAME, without_launcher
 from htam_agent.coding.base import BestSoFar, CodeRequest, RepairRequest
 from htam_agent.coding.parsing import SOURCE_CONSTANT
 from htam_agent.memory.model import ScoredStrategy
-from htam_agent.operator import Argument, Node, NodeReference, TensorInfo
+from htam_agent.operator import Argument, NodeReference, OperatorProfile, TensorInfo
 
 TIME_WORDS = {
     "candidate": "this kernel",
@@ -41,7 +41,7 @@ def generate_values(request: CodeRequest) -> dict[str, object]:
             "name": operator.name,
             "operator_class": operator.operator_class,
             "operators": operator.operators,
-            "inputs": [tensor_words(tensor) for tensor in operator.inputs],
+            "inputs": [tensor_words(tensor, prefix="input ") for tensor in operator.inputs],
             "parameters": [tensor_words(tensor) for tensor in operator.parameters],
             "buffers": [tensor_words(tensor) for tensor in operator.buffers],
             "outputs": [tensor_words(tensor) for tensor in operator.outputs],
@@ -51,7 +51,7 @@ def generate_values(request: CodeRequest) -> dict[str, object]:
             "random": operator.random,
             "untraceable": operator.untraceable or "",
         },
-        "graph": graph_words(operator.nodes),
+        "graph": graph_words(operator),
         "device": request.device.model_dump(mode="json"),
         "ceilings": _ceilings(request),
         "floor_ms": _floor(request),
@@ -96,9 +96,9 @@ def no_file_values(request: CodeRequest, problem: str, attempt: int) -> dict[str
     }
 
 
-def tensor_words(tensor: TensorInfo) -> str:
-    """`x: float32 [512, 1024]`, with the strides where they are not those of a contiguous tensor."""
-    words = f"{tensor.name}: {tensor.dtype} [{', '.join(str(extent) for extent in tensor.shape)}]"
+def tensor_words(tensor: TensorInfo, prefix: str = "") -> str:
+    """`scale: float32 [512, 1024]`, with the strides where they are not those of a contiguous tensor."""
+    words = f"{prefix}{tensor.name}: {tensor.dtype} [{', '.join(str(extent) for extent in tensor.shape)}]"
     if tensor.stride and tensor.stride != contiguous_strides(tensor.shape):
         words += f", strides [{', '.join(str(step) for step in tensor.stride)}] (not contiguous)"
     return words
@@ -114,10 +114,16 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def graph_words(nodes: list[Node]) -> str:
-    """The traced calls, one a line: `mul_1 = aten.mul.Tensor(x, 0.5) -> float32 [512, 1024]`."""
-    lines = []
-    calls = [node for node in nodes if node.kind == "call"]
+def graph_words(operator: OperatorProfile) -> str:
+    """The traced graph, one value a line: `arg0 = parameter scale` and
+    `mul_1 = aten.mul.Tensor(arg0, 0.5) -> float32 [512, 1024]`."""
+    lines = [
+        f"{node.name} = {node.kind} {node.source}"
+        for node in operator.nodes
+        if node.kind in ("input", "parameter", "buffer")
+    ]
+    lines += [f"{name} = constant {values}" for name, values in operator.constants.items()]
+    calls = [node for node in operator.nodes if node.kind == "call"]
     for node in calls[:GRAPH_NODES]:
         arguments = [_argument(argument) for argument in node.arguments]
         arguments += [f"{name}={_argument(argument)}" for name, argument in node.keywords.items()]
