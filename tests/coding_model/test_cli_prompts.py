@@ -1,0 +1,69 @@
+"""`htam prompts`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from htam_agent.cli.prompts import prompts_app
+from htam_agent.errors import SettingsError
+
+
+@pytest.fixture(autouse=True)
+def away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Far from the developer's settings."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HTAM_PROMPTS", raising=False)
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(prompts_app, list(arguments))
+
+
+def test_list_names_each_prompt_and_its_file() -> None:
+    result = invoke("list")
+    assert result.exit_code == 0, result.output
+    assert [line.split()[0] for line in result.output.splitlines()] == ["system", "generate", "repair"]
+    shown = json.loads(invoke("list", "--json").output)
+    assert shown["schema"] == "htam.prompts/1"
+    assert {prompt["origin"] for prompt in shown["prompts"]} == {"built-in"}
+    assert "direction" in shown["prompts"][1]["variables"]
+
+
+def test_show_prints_the_text(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "repair.md").write_text("Mend {{ reason }}.\n")
+    assert invoke("show", "repair", "--prompts", str(tmp_path / "mine")).output == "Mend {{ reason }}.\n"
+    shown = json.loads(invoke("show", "generate", "--json").output)
+    assert "## The operator" in shown["text"]
+
+
+def test_the_setting_names_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "repair.md").write_text("Mend it.\n")
+    monkeypatch.setenv("HTAM_PROMPTS", str(tmp_path / "mine"))
+    assert invoke("show", "repair").output == "Mend it.\n"
+
+
+def test_check_passes_for_the_built_in_prompts() -> None:
+    result = invoke("check")
+    assert result.exit_code == 0, result.output
+    assert result.output.count("ok") == 3
+
+
+@pytest.mark.parametrize("text", ["{{ nothing }}", "{% if %}", "{{ tried[7] }}"])
+def test_check_fails_for_a_prompt_that_does_not_fit(tmp_path: Path, text: str) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "repair.md").write_text(text)
+    result = invoke("check", "--prompts", str(tmp_path / "mine"))
+    assert isinstance(result.exception, SettingsError)
+    assert "repair.md" in result.exception.message
+
+
+def test_an_unknown_prompt_is_named() -> None:
+    result = invoke("show", "haiku")
+    assert isinstance(result.exception, SettingsError)
+    assert "haiku" in result.exception.message
