@@ -81,14 +81,20 @@ class BuildCache:
         )
 
     def keep(self, backend: Backend, source: str, result: CompileResult) -> bool:
-        """Remember a result. Only facts about the source are kept: a build that ran out of time or memory is not."""
+        """Remember a result. Only facts about the source are kept: a build that ran out of time or memory is not.
+
+        The result may come from a confined child, so its binary is taken only from where a build puts it.
+        """
         if result.deferred or (not result.ok and result.reason != SOURCE_REFUSED):
+            return False
+        built = Path(result.folder) / binary_name(source, backend.target())
+        if result.ok and (result.binary != str(built) or built.is_symlink()):
             return False
         record, binary = self._paths(backend.build_key(source))
         try:
             digest = ""
             if result.ok:
-                data = Path(result.binary).read_bytes()
+                data = built.read_bytes()
                 digest = hashlib.sha256(data).hexdigest()
                 write_atomically(binary, data)
             entry = _Entry(result=result, binary_sha256=digest)

@@ -124,3 +124,19 @@ def test_kept_failures_and_successes_do_not_mix(cache: BuildCache, tmp_path: Pat
     found = cache.find(backend, GOOD, tmp_path / "b")
     assert found is not None
     assert found.ok
+
+
+@pytest.mark.parametrize("trick", ["another-file", "symlink"])
+def test_a_binary_from_elsewhere_is_not_kept(cache: BuildCache, tmp_path: Path, trick: str) -> None:
+    """A build child that was taken over can only claim a path; the main process would read it."""
+    backend = CppBackend()
+    secret = tmp_path / "secret"
+    secret.write_text("not a library")
+    built = backend.build(GOOD, tmp_path / "a", DefaultLimits())
+    if trick == "symlink":
+        Path(built.binary).unlink()
+        Path(built.binary).symlink_to(secret)
+    else:
+        built = built.model_copy(update={"binary": str(secret)})
+    assert not cache.keep(backend, GOOD, built)
+    assert binaries(cache) == []
