@@ -127,7 +127,8 @@ def _trace(
         layout, keys = _layout_of(answer)
         return [leaf for leaf in pytree.tree_leaves(answer) if isinstance(leaf, torch.Tensor)]
 
-    everything = [*parameters.values(), *buffers.values(), *tensors.values()]
+    # Detached: a tensor that is given twice must be two inputs to the tracer, which tells tensors apart by identity.
+    everything = [tensor.detach() for tensor in [*parameters.values(), *buffers.values(), *tensors.values()]]
     with torch.no_grad():
         traced = make_fx(
             functionalize(forward, remove="mutations"), tracing_mode="fake", _allow_non_fake_inputs=True

@@ -34,7 +34,7 @@ WEIGHTS = {
 """Scalar operations for each element of the operators that are more than one."""
 
 FAMILIES: dict[str, tuple[str, ...]] = {
-    "attention": ("scaled_dot_product", "_flash_attention", "_efficient_attention"),
+    "attention": ("_scaled_dot_product", "_flash_attention", "_efficient_attention"),
     "convolution": ("convolution", "cudnn_convolution", "mkldnn_convolution", "_slow_conv", "thnn_conv"),
     "matmul": ("mm", "addmm", "bmm", "baddbmm", "matmul", "mv", "addmv", "dot", "einsum", "linear", "_scaled_mm"),
     "pooling": ("max_pool", "avg_pool", "adaptive_", "_adaptive_", "fractional_max", "mkldnn_max_pool"),
@@ -89,11 +89,13 @@ def references(arguments: Sequence[Argument]) -> Iterator[NodeReference]:
 
 
 def unavoidable_bytes(nodes: Sequence[Node], item_bytes: Mapping[DType, int]) -> int:
-    """Bytes of every input, parameter, buffer and constant that a computing operator reads, once, plus every output that
-    is no view of one of them, and every tensor of the caller that is overwritten."""
+    """Bytes of every input, parameter, buffer and constant that a computing operator reads, once, plus every output
+    that is no view of one of them, and every tensor of the caller that is overwritten (which may be the output)."""
     roots: dict[str, str] = {}
     read: set[str] = set()
     written: set[str] = set()
+    overwritten: set[str] = set()
+    copied: set[str] = set()
     sizes: dict[str, int] = {}
     for node in nodes:
         sizes[node.name] = sum(info.elements * item_bytes[info.dtype] for info in node.outputs[:1])
@@ -104,12 +106,13 @@ def unavoidable_bytes(nodes: Sequence[Node], item_bytes: Mapping[DType, int]) ->
         elif node.kind != "call" or not used or (short not in VIEWS):
             roots[node.name] = node.name
             read.update(used[1:] if short == "copy_" else used)
-            written.update(f"{used[0]}:overwritten" for _ in [0] if short == "copy_" and used)
+            if short == "copy_":
+                overwritten.add(used[0])
+                copied.update(used[1:])
         else:
             roots[node.name] = used[0]
     given = {node.name for node in nodes if node.kind not in ("call", "output")}
-    overwritten = {key.partition(":")[0] for key in written if ":" in key}
-    produced = {key for key in written if ":" not in key and key not in given}
+    produced = written - given - copied
     return sum(sizes[key] for key in read & given) + sum(sizes[key] for key in produced | overwritten)
 
 

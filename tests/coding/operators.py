@@ -20,6 +20,10 @@ class Function(nn.Module):
         return self.function(*inputs)
 
 
+def statistics(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return x.mean(1), x.var(1, correction=0), x - x.mean(1, keepdim=True)
+
+
 class ResidualNorm(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -73,7 +77,7 @@ def cases(rows: int, columns: int, dtype: torch.dtype = torch.float32, seed: int
         "l1-norm": (Function(lambda a: a / a.abs().mean(1, keepdim=True)), [x]),
         "l2-norm": (Function(lambda a: F.normalize(a, dim=1)), [x]),
         "row-max": (Function(lambda a: a.amax(1)), [x]),
-        "row-statistics": (Function(lambda a: (a.mean(1), a.var(1), a - a.mean(1, keepdim=True))), [x]),
+        "row-statistics": (Function(statistics), [x]),
         "channel-affine": (ChannelAffine(3), [draw(rows, 3, columns)]),
     }
     for module, _ in found.values():

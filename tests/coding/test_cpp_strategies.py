@@ -81,7 +81,7 @@ def test_plain_kernels_are_right(case: str) -> None:
     assert check([], case, torch.float32, SHAPES[1:4:2]) == 2
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "cpp-convert-16"])
 def test_strategy_is_right_in_float32(strategy: str) -> None:
     for case in REPRESENTATIVE.get(strategy, ("softmax",)):
         assert check([strategy], case, torch.float32, SHAPES) > 0
@@ -114,8 +114,8 @@ def test_paths_of_several_strategies(case: str, path: list[str], dtype: torch.dt
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_strategy_is_right_wherever_it_applies(strategy: str, dtype: torch.dtype) -> None:
     applied = sum(check([strategy], case, dtype, SHAPES) for case in cases(2, 4))
-    expected = strategy.startswith("cpp-polynomial") or strategy == "cpp-convert-16"
-    assert applied > 0 or (dtype == torch.float64 and expected) or strategy == "cpp-convert-16"
+    dtypes = STRATEGIES[strategy].preconditions.dtypes
+    assert (applied > 0) == (dtypes is None or str(dtype).removeprefix("torch.") in dtypes)
 
 
 @pytest.mark.parametrize("strategy", ["cpp-threads-over-rows", "cpp-online-softmax", "cpp-vector-accumulators"])
@@ -146,7 +146,7 @@ def test_long_rows_keep_their_accuracy() -> None:
         with torch.no_grad():
             mean, variance, _ = kernel(x)
         assert torch.allclose(mean.double(), x.double().mean(1), rtol=3e-7, atol=0)
-        assert torch.allclose(variance.double(), x.double().var(1), rtol=2e-6, atol=0)
+        assert torch.allclose(variance.double(), x.double().var(1, correction=0), rtol=2e-6, atol=0)
 
 
 def test_a_plan_without_its_strategy_cannot_be_rendered() -> None:
