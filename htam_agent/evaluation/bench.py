@@ -19,7 +19,7 @@ from htam_agent.evaluation.baselines import measure_baselines, missing_reason
 from htam_agent.evaluation.channel import Garbled
 from htam_agent.evaluation.compiling import compile_candidate
 from htam_agent.evaluation.evaluation import Evaluation, not_run
-from htam_agent.evaluation.judge import Reference, raise_trouble
+from htam_agent.evaluation.judge import PROTOCOLS, Reference, raise_trouble
 from htam_agent.evaluation.messages import Ask, Load, Loaded, Told
 from htam_agent.evaluation.policy import default_policy
 from htam_agent.evaluation.process import Gone, Harness, Hung, tail
@@ -35,7 +35,8 @@ __all__ = ["Bench", "Limits", "evaluate_files"]
 class Bench:
     """One task on one backend. A context manager; `open` may also be called by hand.
 
-    `folder` holds the candidates' own folders and the logs. `policy` None: by the contract, from the traced operators.
+    `folder` holds the candidates' own folders and the logs. `protocol` decides; `protocols` get a verdict besides, by
+    default those whose trials `protocol` runs anyhow. `policy` None: by the contract, from the traced operators.
     `seed` None: secret, from the system. `compile_baseline` None: on cuda yes, on cpp no. `device`: CUDA index.
     """
 
@@ -51,6 +52,7 @@ class Bench:
         backend: Backend,
         precision: Precision = "tf32",
         protocol: Protocol = "strict",
+        protocols: Sequence[Protocol] | None = None,
         policy: Policy | None = None,
         seed: int | None = None,
         folder: Path,
@@ -62,6 +64,7 @@ class Bench:
         self.backend: Backend = backend
         self.precision: Precision = precision
         self.protocol: Protocol = protocol
+        self.protocols: tuple[Protocol, ...] = tuple(dict.fromkeys([protocol, *(protocols or cheap_beside(protocol))]))
         self.folder = folder
         self.limits = limits or Limits()
         self._wanted_policy = policy
@@ -110,6 +113,7 @@ class Bench:
             index=self._index,
             precision=self.precision,
             protocol=self.protocol,
+            protocols=self.protocols,
             policy=self.policy,
             limits=self.limits,
             folder=self.folder,
@@ -188,7 +192,7 @@ class Bench:
         """
         session = self._opened()
         if not compiled.ok:
-            return not_run(compiled)
+            return not_run(compiled, self.protocols)
         baselines = self.baselines() if timing else None
         return Evaluation(session, compiled, baselines, self.baseline_reason).run()
 
@@ -213,6 +217,11 @@ class Bench:
         return self._session
 
 
+def cheap_beside(protocol: Protocol) -> tuple[Protocol, ...]:
+    """The protocols whose trials are among those of this one: their verdicts cost no further call."""
+    return ("verified", "verified-fair") if protocol in ("strict", "verified", "verified-fair") else ()
+
+
 def evaluate_files(
     task: Task,
     kernels: Sequence[Path],
@@ -227,7 +236,7 @@ def evaluate_files(
     compile_baseline: bool | None = None,
     timing: bool = True,
 ) -> Iterator[RunResult]:
-    """The verdict of each candidate file in order; one bad file never fails the others.
+    """The verdict of each candidate file under every protocol, in order; one bad file never fails the others.
 
     `folder` None: a temporary one. A harness that dies under a candidate is started anew for the next; that candidate's
     verdict is `failed` with the reason. Raises TaskError and BackendUnavailable before the first verdict.
@@ -240,6 +249,7 @@ def evaluate_files(
                 backend=backend,
                 precision=precision,
                 protocol=protocol,
+                protocols=PROTOCOLS,
                 policy=policy,
                 seed=seed,
                 folder=folder or Path(temporary),
@@ -254,7 +264,12 @@ def evaluate_files(
                 try:
                     yield bench.run(bench.compile(kernel), timing=timing)
                 except WorkerError as error:
-                    yield RunResult(verdict="failed", stage="run", reason=f"the harness failed: {error}")
+                    yield RunResult(
+                        verdict="failed",
+                        stage="run",
+                        reason=f"the harness failed: {error}",
+                        protocols=dict.fromkeys(PROTOCOLS, "failed"),
+                    )
                     bench.close()
                     bench = new()
                     bench.open()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import statistics
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from htam_agent.errors import WorkerError
 from htam_agent.evaluation.baselines import best_variant
 from htam_agent.evaluation.clocking import Clocking, Rounds
-from htam_agent.evaluation.judge import PROTOCOLS, Stop, Subject, Verification
+from htam_agent.evaluation.judge import Stop, Subject, Verification
 from htam_agent.evaluation.messages import Enter, Order
 from htam_agent.evaluation.process import tail
 from htam_agent.evaluation.session import Session
@@ -23,13 +24,13 @@ LOG_KEPT = 64 << 10
 ENTER_SECONDS = 60.0
 
 
-def not_run(compiled: CompileResult) -> RunResult:
+def not_run(compiled: CompileResult, protocols: Sequence[Protocol]) -> RunResult:
     """The verdict of a candidate that was not built."""
     return RunResult(
         verdict="failed",
         stage=compiled.stage,
         reason=compiled.reason or "it was not built",
-        protocols=dict.fromkeys(PROTOCOLS, "failed"),
+        protocols=dict.fromkeys(protocols, "failed"),
         speedup=Speedups(reason="it was not built"),
         checks=[Check(name=compiled.stage, passed=False, detail=compiled.log[:2000])],
         seconds=compiled.seconds,
@@ -60,7 +61,12 @@ class Evaluation:
         worker = session.harness.spawn("candidate", self._log)
         subject = Subject(worker, session.limits)
         self._verification = Verification(
-            session.reference, subject, session.loaded.blueprint, session.policy, session.seeds.draw()
+            session.reference,
+            subject,
+            session.loaded.blueprint,
+            session.policy,
+            session.protocols,
+            session.seeds.draw(),
         )
         stop: Stop | None = None
         try:

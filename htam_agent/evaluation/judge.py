@@ -148,48 +148,57 @@ class TrialPlan(Record):
     protocols: tuple[ProtocolName, ...] = PROTOCOLS
 
 
-def plan_trials(has_parameters: bool) -> list[TrialPlan]:
-    """KernelBench's five plain trials; the three other families of KernelBench-Verified; for strict besides, two with
-    parameters that are changed in place after construction."""
+def plan_trials(protocols: Sequence[ProtocolName], has_parameters: bool) -> list[TrialPlan]:
+    """KernelBench's five plain trials (two when it is not asked for); the three other families of KernelBench-Verified;
+    for strict besides, two with parameters that are changed in place after construction."""
+    count = KERNELBENCH_TRIALS if "kernelbench" in protocols else 2
+    wider: tuple[ProtocolName, ...] = ("verified", "verified-fair", "strict")
+    strict: tuple[ProtocolName, ...] = ("strict",)
     plain = [
         TrialPlan(label=f"x1 #{number}", protocols=PROTOCOLS if number == 1 else ("kernelbench", "strict"))
-        for number in range(1, KERNELBENCH_TRIALS + 1)
+        for number in range(1, count + 1)
     ]
-    wider: tuple[ProtocolName, ...] = ("verified", "verified-fair", "strict")
     families = [TrialPlan(label=f"x{factor:g}", factor=factor, protocols=wider) for factor in FAMILIES]
     changed = [
-        TrialPlan(
-            label=f"x{factor:g}, parameters changed", factor=factor, changed_parameters=True, protocols=("strict",)
-        )
+        TrialPlan(label=f"x{factor:g}, parameters changed", factor=factor, changed_parameters=True, protocols=strict)
         for factor in (1.0, -1.0)
     ]
-    # The families early: what is wrong is mostly found by the first few.
-    return [plain[0], *families, *(changed if has_parameters else []), *plain[1:]]
+    # Two plain ones first: they lie at one address. Then the families, by which most of what is wrong is found.
+    return [*plain[:2], *families, *(changed if has_parameters else []), *plain[2:]]
 
 
 class Verification:
     """The trials of one candidate and what each protocol makes of them."""
 
-    def __init__(self, reference: Reference, subject: Subject, blueprint: Blueprint, policy: Policy, seed: int) -> None:
+    def __init__(
+        self,
+        reference: Reference,
+        subject: Subject,
+        blueprint: Blueprint,
+        policy: Policy,
+        protocols: Sequence[ProtocolName],
+        seed: int,
+    ) -> None:
         self._reference = reference
         self._subject = subject
         self._blueprint = blueprint
         self._policy = policy
         self._random = random.Random(seed)
-        self.verdicts: dict[ProtocolName, Verdict] = dict.fromkeys(PROTOCOLS, "correct")
+        self.verdicts: dict[ProtocolName, Verdict] = dict.fromkeys(protocols, "correct")
         self.reasons: dict[ProtocolName, str] = {}
         self.checks: list[Check] = []
         self.launches: list[Launch] = []
 
     def run(self) -> None:
         """All trials, or as many as it takes until no protocol calls it correct. Raises Stop for a failure."""
-        dropped, done = [], 0
+        dropped, done, shift = [], 0, 0
         has_parameters = any(entry.parameter for entry in self._blueprint.state)
-        for plan in plan_trials(has_parameters):
-            wanted = [name for name in plan.protocols if self.verdicts[name] == "correct"]
+        for plan in plan_trials(list(self.verdicts), has_parameters):
+            wanted = [name for name in plan.protocols if self.verdicts.get(name) == "correct"]
             if not wanted:
                 continue
-            shift = self._random.randrange(SHIFTS) * SHIFT_BYTES
+            if done % 2 == 0:  # every second trial brings new values to the same address
+                shift = self._random.randrange(SHIFTS) * SHIFT_BYTES
             prepared = self._reference.prepare(
                 Prepare(
                     seed=self.draw_seed(), factor=plan.factor, shift=shift, changed_parameters=plan.changed_parameters

@@ -282,6 +282,7 @@ class Reference:
         return Prepared()
 
     def _compute_expected(self) -> None:
+        self._scales: dict[int, float] = {}
         self._default_expected: list[torch.Tensor] | None = None
         if self._library:
             flags.set_defaults()
@@ -341,22 +342,27 @@ class Reference:
 
     def _covers_all(self, outputs: Sequence[Finding]) -> bool:
         """Whether passing strict means passing the other protocols: same expectation, tolerance not above theirs."""
-        if self._default_expected is not None or not all(finding.passed for finding in outputs):
+        if self._default_expected is not None or self._allowance or not all(finding.passed for finding in outputs):
             return False
-        floating = [tensor for tensor in self._expected if tensor.is_floating_point()]
-        return all(verify.rms(tensor) <= 1.0 for tensor in floating)
+        return all(self._scale(index) <= 1.0 for index in range(len(self._expected)))
+
+    def _scale(self, index: int) -> float:
+        """rms of an expected output, computed once in a trial; 0 for integers and booleans."""
+        if index not in self._scales:
+            tensor = self._expected[index]
+            self._scales[index] = verify.rms(tensor) if tensor.is_floating_point() else 0.0
+        return self._scales[index]
 
     def _judge_outputs(self, actual: Sequence[torch.Tensor], protocol: Protocol) -> list[Finding]:
         expected = self._expected
         if protocol != "strict" and self._default_expected is not None:
             expected = self._default_expected
-        pairs = enumerate(zip(actual, expected, strict=True))
-        return [
-            verify.compare(
-                ours, theirs, protocol, self._allowance, "output" if len(expected) == 1 else f"output {index}"
-            )
-            for index, (ours, theirs) in pairs
-        ]
+        findings = []
+        for index, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
+            name = "output" if len(expected) == 1 else f"output {index}"
+            scale = self._scale(index) if protocol == "strict" and theirs.is_floating_point() else None
+            findings.append(verify.compare(ours, theirs, protocol, self._allowance, name, scale))
+        return findings
 
     def _judge_inputs(self, shift: int) -> list[Finding]:
         findings = []

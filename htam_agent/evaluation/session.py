@@ -50,13 +50,18 @@ class Seeds:
 
 @dataclass(frozen=True)
 class Session:
-    """An open bench's processes and choices. `descriptors` are those of the shared buffers: inputs, state, outputs."""
+    """An open bench's processes and choices.
+
+    `protocol` decides, `protocols` are all that get a verdict. `descriptors`: the shared buffers' (inputs, state,
+    outputs).
+    """
 
     backend: Backend
     device_name: str
     index: int
     precision: Precision
     protocol: Protocol
+    protocols: Sequence[Protocol]
     policy: Policy
     limits: Limits
     folder: Path

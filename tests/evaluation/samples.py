@@ -135,8 +135,16 @@ NAMED_FAILURES = {
         "construct",
         "TypeError",
     ),
-    "another forward": (candidate().replace("def forward(self, x, y):", "def forward(self, x):\n        y = x"), "run", "TypeError"),
-    "no parameter": (candidate().replace("self.weight = nn.Parameter(torch.ones(columns))", "self.columns = columns"), "construct", "parameters"),
+    "another forward": (
+        candidate().replace("def forward(self, x, y):", "def forward(self, x):\n        y = x"),
+        "run",
+        "TypeError",
+    ),
+    "no parameter": (
+        candidate().replace("self.weight = nn.Parameter(torch.ones(columns))", "self.columns = columns"),
+        "construct",
+        "parameters",
+    ),
     "a parameter of another shape": (
         candidate().replace("torch.ones(columns)", "torch.ones(columns + 1)"),
         "construct",
@@ -144,7 +152,7 @@ NAMED_FAILURES = {
     ),
     "no tensor": (candidate("return 'a tensor, I swear'"), "verify", "value"),
     "a subclass": (
-        candidate("return launch(x, y, self.weight, torch.empty_like(x)).as_subclass(Fake)", top="class Fake(torch.Tensor): pass"),
+        candidate(FORWARD + ".as_subclass(Fake)", top="class Fake(torch.Tensor): pass"),
         "run",
         "not exactly a torch.Tensor",
     ),

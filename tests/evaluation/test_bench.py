@@ -24,7 +24,7 @@ Judge = Callable[..., RunResult]
 def test_a_right_kernel_is_correct_and_timed(judge: Judge, bench: Bench) -> None:
     result = judge(candidate(), timing=True)
     assert result.verdict == "correct", result
-    assert set(result.protocols.values()) == {"correct"}
+    assert result.protocols == dict.fromkeys(("strict", "verified", "verified-fair"), "correct")
     assert result.stage == "time"
     assert result.interval is not None
     assert result.speedup.best is not None
@@ -331,6 +331,8 @@ def test_one_bad_file_never_fails_the_others(tmp_path: Path) -> None:
     task = Task.parse(str(tmp_path / "task.py"))
     results = list(evaluate_files(task, kernels, backend="cpp", timing=False, limits=Limits(run_seconds=20)))
     assert [result.verdict for result in results] == ["correct", "failed", "failed", "wrong", "correct"]
+    assert all(len(result.protocols) == 4 for result in results)
+    assert set(results[0].protocols.values()) == {"correct"}
 
 
 def test_an_unusable_task_is_the_users_fault(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ class Model(nn.Module):
     def forward(self, x, options, scale):
         self.count += 1
         x.mul_(2)
-        return {"y": x + options["ids"] * scale, "n": (x[0].clone(), x.shape[0])}
+        return {"y": x + options["ids"] * scale, "n": (options["ids"][0].clone(), x.shape[0])}
 
 def get_inputs():
     return [torch.randn(30, 20).t(), {"ids": torch.randint(0, 50, (20, 30))}, 3]
@@ -59,7 +59,7 @@ class ModelNew(nn.Module):
         y = torch.empty(20, 30)
         tensors = [x, options["ids"], y, self.count]
         LIBRARY.kernel(*(ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors), ctypes.c_long(scale))
-        return {{"y": y, "n": (x[0].clone(), {rows})}}
+        return {{"y": y, "n": (options["ids"][0].clone(), {rows})}}
 '''
 
 WRONG = {

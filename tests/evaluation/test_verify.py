@@ -111,7 +111,7 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch, size: int) -> No
     actual[36, 40] += 1.0
     actual[0, 1] += 0.5
     whole = verify.compare(actual, expected, "strict")
-    monkeypatch.setattr(verify, "CHUNK_BYTES", size)
+    monkeypatch.setitem(verify.CHUNK_BYTES, "cpu", size)
     assert verify.compare(actual, expected, "strict") == whole
     assert "[36, 40]" in whole.detail
     assert "2 of 1517" in whole.detail
