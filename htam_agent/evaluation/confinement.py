@@ -61,6 +61,8 @@ class Cell(Letter):
     file_bytes: int = 256 << 20
     memory_bytes: int = 0
     processes: int = 512
+    off: list[str] = Field(default_factory=list)
+    """Layers that the user turned off (HTAM_CONFINEMENT_OFF); they are reported as missing."""
 
 
 class Unavailable(Exception):
@@ -82,6 +84,8 @@ def confine(cell: Cell) -> tuple[list[str], list[str]]:
     active, missing = [], []
     for layer, step in steps.items():
         try:
+            if layer in cell.off:
+                raise Unavailable("turned off by HTAM_CONFINEMENT_OFF")
             step()
             active.append(layer)
         except (OSError, ValueError, Unavailable) as error:

@@ -98,8 +98,8 @@ class Evaluation:
         except Stop as stop:
             # No byte of the candidate has run yet: the machine is at fault, and that is no fact about a kernel.
             raise WorkerError(
-                f"The process for a candidate could not be set up: {stop.reason}",
-                "Run `htam doctor`; the evaluation can be repeated.",
+                f"The process for a candidate could not be set up: {stop.reason} {stop.evidence[-500:]}".strip(),
+                "Run `htam doctor`. If a layer of confinement is at fault, name it in HTAM_CONFINEMENT_OFF.",
             ) from stop
         self._active, self._missing = answer.active, answer.missing
         deferred = self._compiled.deferred

@@ -73,7 +73,6 @@ class Harness:
         environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ} | ALLOCATOR
         # Where the package itself was found: it need not be installed.
         environment["PYTHONPATH"] = os.pathsep.join([str(Path(htam_agent.__path__[0]).parent), *package_folders()])
-        environment["PYTHONDONTWRITEBYTECODE"] = "1"
         with open(log, "ab") as output, theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "htam_agent.evaluation.zygote", str(theirs.fileno())],

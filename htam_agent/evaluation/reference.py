@@ -5,17 +5,16 @@ It owns the shared buffers. A candidate sees inputs, parameters and its own outp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from htam_agent.errors import HtamError, TaskError, UsageError, WorkerError
 from htam_agent.evaluation import flags, verify
 from htam_agent.evaluation.buffers import SharedBuffer, create_buffer
 from htam_agent.evaluation.channel import Channel, Closed
-from htam_agent.evaluation.loading import Inputs, LoadedTask, call, failure, is_out_of_memory, load_task, outputs_of
+from htam_agent.evaluation.loading import Inputs, LoadedTask, load_task, outputs_of
 from htam_agent.evaluation.messages import (
     Ask,
-    Block,
     Blueprint,
     Finding,
     Judge,
@@ -25,19 +24,17 @@ from htam_agent.evaluation.messages import (
     Prepare,
     Prepared,
     StateEntry,
-    Timed,
     Told,
     Trouble,
-    Variant,
-    Warm,
 )
+from htam_agent.evaluation.opponents import Opponents, scaled, theoretical_bandwidth
 from htam_agent.evaluation.state import changed_values, state_tensors
-from htam_agent.evaluation.timing import Stopwatch
 from htam_agent.evaluation.trees import (
     aligned,
     extent_of,
     flat_span,
     flatten,
+    packed_like,
     specs_of,
     unflatten,
     view,
@@ -91,9 +88,9 @@ class Reference:
         if ask.judge is not None:
             return Told(judged=self.judge(ask.judge))
         if ask.warm is not None:
-            return Told(timed=self.warm(ask.warm))
+            return Told(timed=self._opponents.warm(ask.warm, self._shared_inputs()))
         assert ask.block is not None, "a question has one field"
-        return Told(timed=self.block(ask.block))
+        return Told(timed=self._opponents.block(ask.block, self._shared_inputs()))
 
     # Loading
 
@@ -111,22 +108,22 @@ class Reference:
         self._model.train()
         self._drawn: Inputs = self._task.draw(order.seed + 1)
         operator = trace_model(self._model, self._drawn, order.task.name)
-        if operator.random:
+        random = operator.random
+        if random:
             self._model.eval()
-            operator = operator.model_copy(update={"training": False})
+            operator = trace_model(self._model, self._drawn, order.task.name, training=False)
         self._library = order.device != "cpu" and operator.operator_class in LIBRARY_CLASSES
-        self._stopwatch = Stopwatch(order.device)
-        self._compiled: Callable[..., object] | None = None
+        self._opponents = Opponents(order, self._model)
         self._observe()
         loaded = Loaded(
             operator=operator,
             blueprint=self._lay_out(),
             writes_inputs=any(self._mutated),
             allowance=self._own_error(),
-            bandwidth=_theoretical_bandwidth(order.device),
+            bandwidth=theoretical_bandwidth(order.device),
         )
         self._allowance = loaded.allowance
-        notes, weak = self._notes(operator.random)
+        notes, weak = self._notes(random, operator.random)
         return loaded.model_copy(update={"notes": notes, "weak": weak})
 
     def _observe(self) -> None:
@@ -171,10 +168,10 @@ class Reference:
         state_specs = specs_of(self._state)
         init_start = extent_of(self._state) if self._state else 0
         self._input_specs = specs_of(input_tensors)
-        self._output_specs = specs_of([_packed_like(tensor) for tensor in self._expected])
+        self._output_specs = specs_of([packed_like(tensor) for tensor in self._expected])
         input_bytes = extent_of(input_tensors) + SHIFTS * SHIFT_BYTES
         state_bytes = aligned(init_start + extent_of(init_tensors))
-        output_bytes = max(extent_of(self._expected), extent_of([_packed_like(t) for t in self._expected]))
+        output_bytes = max(extent_of(self._expected), extent_of([packed_like(t) for t in self._expected]))
         self._buffers = [self._create(size) for size in (input_bytes, state_bytes, output_bytes)]
         self._entries = [
             StateEntry(name=name, spec=spec, parameter=parameter, changes=changes)
@@ -203,6 +200,10 @@ class Reference:
         return blueprint
 
     def _create(self, size: int) -> SharedBuffer:
+        import torch
+
+        if self._order.device != "cpu":
+            torch.cuda.empty_cache()  # what torch's allocator keeps is no memory for the driver's
         try:
             buffer = create_buffer(self._order.device, size)
         except WorkerError as error:
@@ -229,7 +230,7 @@ class Reference:
         pairs = [(a, b) for a, b in zip(declared, expected, strict=True) if b.is_floating_point()]
         return max((verify.relative_error(a, b) for a, b in pairs), default=0.0)
 
-    def _notes(self, random: bool) -> tuple[list[Check], str]:
+    def _notes(self, random: bool, still_random: bool) -> tuple[list[Check], str]:
         _, inputs = flatten(self._drawn)
         self._expected = self._forward()
         weak = verify.weak_against(self._expected, inputs, "strict")
@@ -244,7 +245,10 @@ class Reference:
             )
         ]
         if random:
-            notes.append(Check(name="random", passed=True, detail="random operator: judged in evaluation mode"))
+            detail = "random operator: judged in evaluation mode"
+            if still_random:
+                detail = "random even in evaluation mode: equality with the reference proves nothing and may fail"
+            notes.append(Check(name="random", passed=not still_random, detail=detail))
         if not self._finite:
             notes.append(Check(name="finite", passed=True, detail="the reference itself gives NaN or infinities"))
         if any(self._parameters) and self._changed is None:
@@ -256,9 +260,13 @@ class Reference:
 
     def prepare(self, order: Prepare) -> Prepared:
         """Puts inputs and state of a trial into shared memory and computes what is expected of it."""
+        self._drawn, self._expected = [], []  # freed before as much again is made
+        self._inputs_after: list[torch.Tensor] = []
+        self._default_expected: list[torch.Tensor] | None = None
         if order.redraw:
-            self._plain: Inputs = self._task.draw(order.seed)
-        self._drawn = _scaled(self._plain, order.factor)
+            self._plain: Inputs = []
+            self._plain = self._task.draw(order.seed)
+        self._drawn = scaled(self._plain, order.factor)
         _, tensors = flatten(self._drawn)
         specs = specs_of(tensors)
         if specs != self._input_specs:
@@ -276,14 +284,13 @@ class Reference:
             flat_span(view(self._buffers[1].memory, entry.spec)).copy_(flat_span(tensor))
         self._compute_expected()
         self._buffers[2].memory.fill_(255)  # NaN in every floating type: what is not written is not right
-        self._stopwatch.synchronize()
+        self._opponents.stopwatch.synchronize()
         if order.factor != 1.0 and self._finite and not verify.all_finite(self._expected):
             return Prepared(usable=False, reason="the reference is not finite on it")
         return Prepared()
 
     def _compute_expected(self) -> None:
         self._scales: dict[int, float] = {}
-        self._default_expected: list[torch.Tensor] | None = None
         if self._library:
             flags.set_defaults()
             try:
@@ -319,6 +326,13 @@ class Reference:
         with torch.no_grad():
             for tensor, value in zip(self._state, values, strict=True):
                 tensor.copy_(value)
+
+    def _shared_inputs(self) -> Inputs:
+        """The inputs in shared memory: timed calls of both sides read the same ones."""
+        tree, _ = flatten(self._drawn)
+        inputs = unflatten(tree, [view(self._buffers[0].memory, spec) for spec in self._input_specs])
+        assert isinstance(inputs, list | dict)
+        return inputs
 
     def judge(self, order: Judge) -> Judged:
         """Compares the candidate's outputs, its inputs and its state after the call."""
@@ -385,83 +399,3 @@ class Reference:
             else:
                 findings.append(verify.same_bits(flat_span(seen), flat_span(value), name))
         return findings
-
-    # Timing
-
-    def warm(self, order: Warm) -> Timed:
-        """Runs a variant until it is warm; the one time is the mean of a call."""
-        return self._timed(order.variant, lambda function: [self._stopwatch.warm(function, order.seconds)])
-
-    def block(self, order: Block) -> Timed:
-        """Times a block of calls on the inputs in shared memory."""
-        return self._timed(order.variant, lambda function: self._stopwatch.block(function, order.calls)[0])
-
-    def _timed(self, variant: Variant, measure: Callable[[Callable[[], object]], list[float]]) -> Timed:
-        import torch
-
-        tensors = [view(self._buffers[0].memory, spec) for spec in self._input_specs]
-        tree, _ = flatten(self._drawn)
-        inputs = unflatten(tree, tensors)
-        assert isinstance(inputs, list | dict)
-        flags.set_variant(variant, self._order.precision)
-        try:
-            model = self._model if variant != "compile" else self._compile()
-            with torch.no_grad():
-                return Timed(milliseconds=measure(lambda: call(model, inputs)))
-        except Exception as error:
-            if variant != "compile":
-                raise failure(self._order.task, "task-forward", "fails while it is timed", error) from error
-            memory = "out of memory: " if is_out_of_memory(error) else ""
-            return Timed(reason=f"torch.compile failed: {memory}{type(error).__name__}: {str(error)[:300]}")
-        finally:
-            flags.set_judging()
-
-    def _compile(self) -> Callable[..., object]:
-        import torch
-
-        if self._compiled is None:
-            compiled: Callable[..., object] = torch.compile(self._model)
-            self._compiled = compiled
-        return self._compiled
-
-
-def _packed_like(tensor: torch.Tensor) -> torch.Tensor:
-    """A contiguous stand-in without memory of the same shape and dtype."""
-    import torch
-
-    return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
-
-
-def _scaled(inputs: Inputs, factor: float) -> Inputs:
-    """The inputs with floating tensors multiplied, layouts kept; integers, booleans and plain values stay."""
-    if factor == 1.0:
-        return inputs
-    tree, tensors = flatten(inputs)
-    scaled = [_scale(tensor, factor) if tensor.is_floating_point() else tensor for tensor in tensors]
-    value = unflatten(tree, scaled)
-    assert isinstance(value, list | dict)
-    return value
-
-
-def _scale(tensor: torch.Tensor, factor: float) -> torch.Tensor:
-    flat = flat_span(tensor) * factor
-    return flat.as_strided(tensor.shape, tensor.stride(), 0)
-
-
-def _theoretical_bandwidth(device: str) -> float:
-    """DRAM bytes per second from the driver's memory clock and bus width (double data rate); 0 where unknown."""
-    if device == "cpu":
-        return 0.0
-    from cuda.bindings import driver
-
-    index = int(device.partition(":")[2] or 0)
-    attribute = driver.CUdevice_attribute
-    values = []
-    for wanted in (
-        attribute.CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE,
-        attribute.CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH,
-    ):
-        status, value = driver.cuDeviceGetAttribute(wanted, index)
-        values.append(int(value) if status == driver.CUresult.CUDA_SUCCESS else 0)
-    kilohertz, bits = values
-    return 2.0 * kilohertz * 1e3 * bits / 8.0

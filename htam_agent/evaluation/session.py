@@ -79,12 +79,20 @@ class Session:
             folder=str(folder.resolve()),
             cuda=self.backend.name == "cuda",
             environment=environment_in(folder),
-            readable=[os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ],
+            readable=_library_folders(),
+            off=[name.strip() for name in os.environ.get("HTAM_CONFINEMENT_OFF", "").split(",") if name.strip()],
             cpu_seconds=int(seconds * (threads + 1)) + 60,
             file_bytes=self.limits.output_bytes,
             # The shared buffers and three outputs of the task's own size are no fault of the candidate.
             memory_bytes=self.limits.memory_bytes + 4 * shared,
         )
+
+
+def _library_folders() -> list[str]:
+    """Where the environment says that CUDA and shared libraries lie."""
+    named = [os.environ.get(name, "") for name in ("CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH")]
+    folders = [folder for value in named for folder in value.split(os.pathsep)]
+    return [folder for folder in dict.fromkeys(folders) if Path(folder).is_absolute() and folder != os.sep]
 
 
 def environment_in(folder: Path) -> dict[str, str]:

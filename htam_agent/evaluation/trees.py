@@ -181,3 +181,10 @@ def view(memory: torch.Tensor, spec: TensorSpec, shift: int = 0) -> torch.Tensor
     start = spec.offset + shift
     data = memory[start : start + spec.span * dtype.itemsize].view(dtype)
     return data.as_strided(spec.shape, spec.stride)
+
+
+def packed_like(tensor: torch.Tensor) -> torch.Tensor:
+    """A contiguous stand-in without memory of the same shape and dtype."""
+    import torch
+
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")

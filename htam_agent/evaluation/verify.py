@@ -228,7 +228,7 @@ def weak_against(expected: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor
         "a copy of the first input": lambda tensor: next(
             (x for x in inputs[:1] if x.shape == tensor.shape and x.dtype == tensor.dtype), None
         ),
-        "the mean": lambda tensor: torch.full_like(tensor, float(tensor.double().mean())),
+        "the mean": lambda tensor: torch.full_like(tensor, float(tensor.mean(dtype=torch.float64))),
     }
     passing = []
     for name, make in nulls.items():

@@ -182,9 +182,23 @@ def _import_everything() -> None:
 
     warm_up()
     if importlib.util.find_spec("cuda") is not None and importlib.util.find_spec("cuda.bindings") is not None:
-        with contextlib.suppress(ImportError):  # no driver library here: only `cuda` needs it, and says so
-            from cuda.bindings import driver  # noqa: F401
+        _load_cuda_libraries()
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _load_cuda_libraries() -> None:
+    """Loads the driver's library and NVRTC without initialising CUDA; where one is missing, who needs it says so."""
+    import ctypes
+
+    from htam_agent.backends.cuda import preload
+    from htam_agent.errors import HtamError
+
+    with contextlib.suppress(ImportError, OSError):
+        from cuda.bindings import driver  # noqa: F401
+
+        ctypes.CDLL("libcuda.so.1")
+    with contextlib.suppress(HtamError):
+        preload()
 
 
 def main() -> None:

@@ -1,0 +1,93 @@
+"""Timing the reference itself: eager under PyTorch's defaults, eager with TF32, and compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from htam_agent.evaluation import flags
+from htam_agent.evaluation.loading import Inputs, call, failure, is_out_of_memory
+from htam_agent.evaluation.messages import Block, Load, Timed, Variant, Warm
+from htam_agent.evaluation.timing import Stopwatch
+from htam_agent.evaluation.trees import flat_span, flatten, unflatten
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+
+class Opponents:
+    """The reference model as it is timed. Runs in the reference worker."""
+
+    def __init__(self, order: Load, model: nn.Module) -> None:
+        self._order = order
+        self._model = model
+        self._compiled: Callable[..., object] | None = None
+        self.stopwatch = Stopwatch(order.device)
+
+    def warm(self, order: Warm, inputs: Inputs) -> Timed:
+        """Runs a variant until it is warm; the one time is the mean of a call."""
+        return self._timed(order.variant, inputs, lambda function: [self.stopwatch.warm(function, order.seconds)])
+
+    def block(self, order: Block, inputs: Inputs) -> Timed:
+        """Times a block of calls."""
+        return self._timed(order.variant, inputs, lambda function: self.stopwatch.block(function, order.calls)[0])
+
+    def _timed(self, variant: Variant, inputs: Inputs, measure: Callable[[Callable[[], object]], list[float]]) -> Timed:
+        import torch
+
+        flags.set_variant(variant, self._order.precision)
+        try:
+            model = self._model if variant != "compile" else self._compile()
+            with torch.no_grad():
+                return Timed(milliseconds=measure(lambda: call(model, inputs)))
+        except Exception as error:  # the task's code ran, or torch.compile gave up: both are told apart here
+            if variant != "compile":
+                raise failure(self._order.task, "task-forward", "fails while it is timed", error) from error
+            memory = "out of memory: " if is_out_of_memory(error) else ""
+            return Timed(reason=f"torch.compile failed: {memory}{type(error).__name__}: {str(error)[:300]}")
+        finally:
+            flags.set_judging()
+
+    def _compile(self) -> Callable[..., object]:
+        import torch
+
+        if self._compiled is None:
+            compiled: Callable[..., object] = torch.compile(self._model)
+            self._compiled = compiled
+        return self._compiled
+
+
+def scaled(inputs: Inputs, factor: float) -> Inputs:
+    """The inputs with floating tensors multiplied, layouts kept; integers, booleans and plain values stay."""
+    if factor == 1.0:
+        return inputs
+    tree, tensors = flatten(inputs)
+    scaled = [_scale(tensor, factor) if tensor.is_floating_point() else tensor for tensor in tensors]
+    value = unflatten(tree, scaled)
+    assert isinstance(value, list | dict)
+    return value
+
+
+def _scale(tensor: torch.Tensor, factor: float) -> torch.Tensor:
+    flat = flat_span(tensor) * factor
+    return flat.as_strided(tensor.shape, tensor.stride(), 0)
+
+
+def theoretical_bandwidth(device: str) -> float:
+    """DRAM bytes per second from the driver's memory clock and bus width (double data rate); 0 where unknown."""
+    if device == "cpu":
+        return 0.0
+    from cuda.bindings import driver
+
+    index = int(device.partition(":")[2] or 0)
+    attribute = driver.CUdevice_attribute
+    values = []
+    for wanted in (
+        attribute.CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE,
+        attribute.CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH,
+    ):
+        status, value = driver.cuDeviceGetAttribute(wanted, index)
+        values.append(int(value) if status == driver.CUresult.CUDA_SUCCESS else 0)
+    kilohertz, bits = values
+    return 2.0 * kilohertz * 1e3 * bits / 8.0
