@@ -1,4 +1,4 @@
-"""Fits the polynomials of the strategies under memory/seed/strategies/cpp (math.yaml) and prints them with their errors.
+"""Fits the polynomials of the strategies in memory/seed/strategies/cpp/math.yaml and prints them with their errors.
 
 Each is a weighted least-squares fit at Chebyshev nodes, refined by reweighting towards equal ripples (Lawson's method),
 in float64; coefficients are then rounded to float32. Run: python benchmarks/fit_polynomials.py
@@ -17,7 +17,9 @@ NODES = 2000
 ROUNDS = 60
 
 
-def fit(target: Callable[[float], float], weight: Callable[[float], float], low: float, high: float, degree: int) -> Floats:
+def fit(
+    target: Callable[[float], float], weight: Callable[[float], float], low: float, high: float, degree: int
+) -> Floats:
     """Coefficients c of sum(c[k] x^k), near the smallest maximum of |weight * (target - polynomial)| on [low, high]."""
     angles = (np.arange(NODES) + 0.5) * math.pi / NODES
     nodes = (low + high) / 2 + (high - low) / 2 * np.cos(angles)

@@ -4,8 +4,8 @@ Try it: htam optimize examples/gelu_layernorm.py
 """
 
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn import functional
 
 ROWS = 4096
 WIDTH = 4096
@@ -17,7 +17,7 @@ class Model(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        return F.gelu(self.norm(x + residual))
+        return functional.gelu(self.norm(x + residual))
 
 
 def get_inputs():

@@ -2,15 +2,15 @@
 
 Why make_fx on fake tensors and not torch.export: export goes through Dynamo, which refuses Python that users do write
 (prints, try/except, containers of modules built in forward, calls into C extensions) and takes seconds to start. The
-proxy tracer runs the forward as it is, at ATen level, on tensors that have a shape but no memory, so that an operator on
-6 GB inputs costs nothing. What it cannot do is the same for both: control flow that depends on values. That is reported
-in `OperatorProfile.untraceable`.
+proxy tracer runs the forward as it is, at ATen level, on tensors that have a shape but no memory, so that an operator
+on 6 GB inputs costs nothing. What it cannot do is the same for both: control flow that depends on values. That is
+reported in `OperatorProfile.untraceable`.
 
 Functionalisation removes in-place operators; a write into an input or a buffer stays visible as a trailing aten.copy_.
 Conventions of the recorded graph: `target` is "aten.<name>.<overload>", or "getitem" for one result of several;
 non-finite numbers in arguments are the strings "inf", "-inf" and "nan" (JSON has none); the `output` node's arguments
-are its tensors, and its keywords are `layout` (tensor, tuple, list, dict, nested) and `keys`; an `input` node of a plain
-Python value carries the value as its only argument and no outputs.
+are its tensors, and its keywords are `layout` (tensor, tuple, list, dict, nested) and `keys`; an `input` node of a
+plain Python value carries the value as its only argument and no outputs.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from htam_agent.tracing_cost import count_operations, operator_class, unavoidabl
 from htam_agent.words import DType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import torch
     from torch import fx, nn
 
-ModelInputs = "list[object] | tuple[object, ...] | dict[str, object]"
 CONSTANT_LIMIT = 16
 """Tensor constants of more elements than this are not recorded by value."""
 
@@ -56,7 +55,7 @@ def trace_model(
     model.train(training)
     try:
         return _trace(model, inputs, name, training)
-    except Exception as error:  # the user's code ran: whatever it raised is the answer
+    except Exception as error:  # noqa: BLE001 - the user's code ran: whatever it raised is the answer
         return _untraced(model, tensors, values, name, training, f"{type(error).__name__}: {error}")
     finally:
         for module, mode in modes.items():
@@ -122,7 +121,8 @@ def _trace(
         state = dict(zip(state_names, flat, strict=False))
         given = dict(zip(input_names, flat[len(state_names) :], strict=True))
         filled = _fill(inputs, "", given)
-        args, kwargs = ((), filled) if isinstance(filled, dict) else (tuple(filled), {})
+        args = () if isinstance(filled, dict) else tuple(cast("Sequence[object]", filled))
+        kwargs = filled if isinstance(filled, dict) else {}
         answer = functional_call(model, state, args, kwargs)
         layout, keys = _layout_of(answer)
         return [leaf for leaf in pytree.tree_leaves(answer) if isinstance(leaf, torch.Tensor)]
@@ -277,11 +277,11 @@ def _fill(value: object, path: str, tensors: Mapping[str, torch.Tensor]) -> obje
     """The same structure with the traced tensors in the places of the given ones."""
     if path in tensors:
         return tensors[path]
-    deeper: Callable[[str], str] = lambda key: f"{path}.{key}" if path else key  # noqa: E731
+    prefix = f"{path}." if path else ""
     if isinstance(value, dict):
-        return {key: _fill(item, deeper(str(key)), tensors) for key, item in value.items()}
+        return {key: _fill(item, f"{prefix}{key}", tensors) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        items = [_fill(item, deeper(str(index)), tensors) for index, item in enumerate(value)]
+        items = [_fill(item, f"{prefix}{index}", tensors) for index, item in enumerate(value)]
         return items if isinstance(value, list) else tuple(items)
     return value
 
@@ -291,7 +291,9 @@ def _layout_of(answer: object) -> tuple[str, list[str]]:
 
     if isinstance(answer, torch.Tensor):
         return "tensor", []
-    items = list(answer.values()) if isinstance(answer, dict) else list(answer) if isinstance(answer, tuple | list) else []
+    if not isinstance(answer, dict | tuple | list):
+        return "nested", []
+    items: list[object] = list(answer.values() if isinstance(answer, dict) else answer)
     if not items or not all(isinstance(item, torch.Tensor) for item in items):
         return "nested", []
     if isinstance(answer, dict):

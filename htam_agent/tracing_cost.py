@@ -26,7 +26,8 @@ REDUCING = {
 }  # fmt: skip
 WEIGHTS = {
     "gelu": 5, "silu": 4, "mish": 5, "softplus": 4, "elu": 4, "hardswish": 4, "hardsigmoid": 3, "sigmoid": 3,
-    "hardtanh": 2, "clamp": 2, "leaky_relu": 2, "_prelu_kernel": 2, "log_sigmoid_forward": 4, "addcmul": 2, "addcdiv": 2,
+    "hardtanh": 2, "clamp": 2, "leaky_relu": 2, "_prelu_kernel": 2, "log_sigmoid_forward": 4, "addcmul": 2,
+    "addcdiv": 2,
     "_softmax": 5, "_log_softmax": 5, "native_layer_norm": 8, "native_batch_norm": 4, "native_group_norm": 8,
     "_fused_rms_norm": 5, "var": 4, "std": 4, "logsumexp": 4, "linalg_vector_norm": 2, "_native_batch_norm_legit": 4,
     "_native_batch_norm_legit_no_training": 4, "cudnn_batch_norm": 4,

@@ -6,8 +6,8 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn import functional
 
 from htam_agent.operator import OperatorProfile
 from htam_agent.tracing import features_of, trace_model
@@ -24,7 +24,9 @@ class Module(nn.Module):
         self.register_buffer("hidden", torch.full((8,), 2.0), persistent=False)
         self.table = torch.tensor([3.0])
 
-    def forward(self, x: torch.Tensor, options: dict[str, torch.Tensor], scale: float, flag: bool) -> dict[str, torch.Tensor]:
+    def forward(
+        self, x: torch.Tensor, options: dict[str, torch.Tensor], scale: float, flag: bool
+    ) -> dict[str, torch.Tensor]:
         y = self.norm(x) * scale + self.shift
         y.add_(options["bias"]).mul_(self.table)
         return {"y": y if flag else -y, "sum": y.sum(-1)}
@@ -118,8 +120,8 @@ def test_operations(function: object, operations: int) -> None:
         (nn.Sequential(nn.Conv1d(2, 3, 2), nn.Flatten(), nn.Linear(21, 2)), (1, 2, 8), "composite"),
         (nn.MaxPool1d(2), (1, 2, 8), "pooling"),
         (Call(lambda x: x.cumsum(1)), (3, 4), "scan"),
-        (Call(lambda x: F.mse_loss(x, x * 2)), (3, 4), "loss"),
-        (Call(lambda x: F.scaled_dot_product_attention(x, x, x)), (1, 1, 4, 8), "attention"),
+        (Call(lambda x: functional.mse_loss(x, x * 2)), (3, 4), "loss"),
+        (Call(lambda x: functional.scaled_dot_product_attention(x, x, x)), (1, 1, 4, 8), "attention"),
     ],
 )
 def test_classes(module: nn.Module, shape: tuple[int, ...], kind: str) -> None:

@@ -229,8 +229,8 @@ _UNARY: tuple[Op, ...] = (
     "sigmoid", "erf", "relu", "sin", "cos", "floor", "ceil", "round", "trunc", "sign", "isnan",
 )  # fmt: skip
 _BINARY: dict[str, Op] = {
-    "mul": "mul", "maximum": "maximum", "minimum": "minimum", "eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt",
-    "ge": "ge", "logical_and": "and", "logical_or": "or", "bitwise_and": "and", "bitwise_or": "or",
+    "mul": "mul", "maximum": "maximum", "minimum": "minimum", "eq": "eq", "ne": "ne", "lt": "lt", "le": "le",
+    "gt": "gt", "ge": "ge", "logical_and": "and", "logical_or": "or", "bitwise_and": "and", "bitwise_or": "or",
     "clamp_min": "maximum", "clamp_max": "minimum",
 }  # fmt: skip
 

@@ -9,7 +9,7 @@ from typing_extensions import TypeAliasType
 
 from htam_agent.coding.tensors import Tensor, Unsupported
 
-Given = TypeAliasType("Given", "Tensor | bool | int | float | str | None | list[Given]")
+Given = TypeAliasType("Given", "Tensor | bool | int | float | str | list[Given] | None")
 """An argument: a tensor or plain data."""
 
 

@@ -110,9 +110,10 @@ class CppRenderer:
 
     def context(self, program: RowProgram, plan: Plan) -> Mapping[str, object]:
         """See Renderer and the module's docstring."""
-        double = any(item.dtype == "float64" for item in [*program.operands, *program.outputs])
+        types = {operand.dtype for operand in program.operands} | {output.dtype for output in program.outputs}
+        double = "float64" in types
         walks, staged = _walks(program, plan)
-        used = {value.op for value in program.values}
+        used: set[str] = {value.op for value in program.values}
         return {
             "real": "double" if double else "float",
             "double": double,
@@ -126,7 +127,7 @@ class CppRenderer:
             "flags": CPP_FLAGS,
             "staged": staged,
             "functions": _functions(used),
-            "halves": sorted({item.dtype for item in [*program.operands, *program.outputs]} & {"float16", "bfloat16"}),
+            "halves": sorted(types & {"float16", "bfloat16"}),
         }
 
 
@@ -152,9 +153,8 @@ def _combination(program: RowProgram, plan: Plan) -> str:
             names = {value.name for value in walk.reductions}
             if names & paired and names - paired:
                 return "a pass has other reductions besides the pairs"
-    if plan.staging != "none":
-        if not _staged_names(program, plan):
-            return "no computed value is read again in a later pass"
+    if plan.staging != "none" and not _staged_names(program, plan):
+        return "no computed value is read again in a later pass"
     return ""
 
 
@@ -195,7 +195,8 @@ def _walk(
     return Walk(
         index=index,
         before=[statement(value) for value in walk.before],
-        lines=_lines(program, roots, available) + [f"stage_{n}[c] = {n};" for n, place in staged.items() if place == index],
+        lines=_lines(program, roots, available)
+        + [f"stage_{name}[c] = {name};" for name, place in staged.items() if place == index],
         reductions=[Reduction(value.name, _kind(value), _first_name(value)) for value in walk.reductions],
         pairs=here,
         stores=stores,
@@ -243,15 +244,14 @@ def _staged_names(program: RowProgram, plan: Plan) -> dict[str, int]:
             if name in seen:
                 continue
             seen.add(name)
-            if computed.get(name, index) < index:
-                if name in values or operands[name].dtype in ("float16", "bfloat16"):
-                    staged.setdefault(name, computed[name])
-                    continue
+            costs = name in values or operands[name].dtype in ("float16", "bfloat16")
+            if costs and computed.get(name, index) < index:
+                staged.setdefault(name, computed[name])
+                continue
             if name in values and values[name].space == "element":
                 pending.extend(use.name for use in values[name].arguments if isinstance(use, Use))
-        inside = {value.name for value in walk.values} | {
-            use.name for value in walk.values for use in value.arguments if isinstance(use, Use) and use.name in operands
-        }
+        read = {use.name for value in walk.values for use in value.arguments if isinstance(use, Use)}
+        inside = {value.name for value in walk.values} | (read & set(operands))
         inside |= {_first_name(value) for value in walk.reductions if _first_name(value) in operands}
         for name in inside:
             if name in values or operands[name].has_columns:

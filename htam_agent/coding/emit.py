@@ -59,7 +59,8 @@ class Emitter:
         for read in self._reads.values():
             place = split(read.runs, columns)
             if place is None:
-                raise Unsupported("broadcasting", f"{read.source} of shape {list(read.shape)} cannot be indexed by rows")
+                shape = list(read.shape)
+                raise Unsupported("broadcasting", f"{read.source} of shape {shape} cannot be indexed by rows")
             divisor, modulus, has_columns = place
             spaces[read.name] = "element" if has_columns else "row" if modulus > 1 else "scalar"
             operands.append(
@@ -133,7 +134,11 @@ class Emitter:
     def _read(self, tensor: Tensor, strides: Strides) -> Use:
         runs = runs_of(tensor.shape, strides)
         if runs is None:
-            raise Unsupported("aten.permute", f"{tensor.source} of shape {list(tensor.shape)} is read in another order (a dimension other than the last is reduced or moved)")
+            raise Unsupported(
+                "aten.permute",
+                f"{tensor.source} of shape {list(tensor.shape)} is read in another order "
+                "(a dimension other than the last is reduced or moved)",
+            )
         key = (tensor.source, runs)
         if key not in self._reads:
             name = self._name(tensor.source)

@@ -1,8 +1,9 @@
 """Rendering: a row program, a plan and the strategies on its path become a candidate file.
 
 A skeleton (skeletons/*.j2) is loops and nothing else. Where an optimisation may go it calls `slot(name, ...)`, which
-renders the block of the strategy that fills this slot of the plan, or nothing. So a kernel can only contain what the
-strategies at hand provide. Blocks are other people's text: they are rendered in a sandbox, with undefined names an error.
+renders the block of the strategy that fills this slot of the plan, or nothing. So a kernel can only contain what
+the strategies at hand provide. Blocks are other people's text: they are rendered in a sandbox, and an undefined name
+is an error.
 """
 
 from __future__ import annotations

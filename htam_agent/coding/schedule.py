@@ -127,7 +127,7 @@ def _softmax_pair(total: Value, by_name: dict[str, Value]) -> OnlinePair | None:
 def _moments_pair(program: RowProgram, total: Value, by_name: dict[str, Value]) -> OnlinePair | None:
     """sum((x - sum(x) / columns)^2)."""
     square = _argument(by_name, total, 0)
-    if square is None or not (square.op == "square" or (square.op == "mul" and square.arguments[0] == square.arguments[1])):
+    if square is None or square.op not in ("square", "mul") or square.arguments[0] != square.arguments[-1]:
         return None
     centred = _argument(by_name, square, 0)
     mean = _argument(by_name, centred, 1) if centred and centred.op == "sub" else None

@@ -59,7 +59,9 @@ def _is_any(program: RowProgram) -> bool:
     shapes = {operand.shape for operand in full} | {output.shape for output in program.outputs}
     if program.reductions or program.rows != 1 or not full or len(shapes) != 1:
         return False
-    if any(operand.modulus != 1 for operand in program.operands) or any(item.space != "element" for item in program.outputs):
+    if any(operand.modulus != 1 for operand in program.operands):
+        return False
+    if any(output.space != "element" for output in program.outputs):
         return False
     shape = shapes.pop()
     extents = {extent for extent in shape if extent > 2} | {math.prod(shape)}

@@ -79,7 +79,8 @@ class TemplateCoder:
                 seconds=time.perf_counter() - started,
             )
         why = "; ".join(reasons) or "no strategy is left for this step"
-        return Code(refusal=f"no strategy of {request.direction.id} applies ({why})", seconds=time.perf_counter() - started)
+        refusal = f"no strategy of {request.direction.id} applies ({why})"
+        return Code(refusal=refusal, seconds=time.perf_counter() - started)
 
     def _apply(
         self, renderer: Renderer, request: CodeRequest, program: RowProgram, plan: Plan, strategy: Strategy

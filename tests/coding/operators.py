@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn import functional
 
 
 class Function(nn.Module):
@@ -30,7 +30,7 @@ class ResidualNorm(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        return F.gelu(self.norm(x + residual))
+        return functional.gelu(self.norm(x + residual))
 
 
 class RootMeanSquare(nn.Module):
@@ -49,7 +49,7 @@ class ChannelAffine(nn.Module):
         self.register_buffer("shift", torch.zeros(channels, 1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.hardswish(x * self.scale + self.shift)
+        return functional.hardswish(x * self.scale + self.shift)
 
 
 Case = tuple[nn.Module, list[torch.Tensor]]
@@ -65,17 +65,17 @@ def cases(rows: int, columns: int, dtype: torch.dtype = torch.float32, seed: int
     x = draw(rows, columns)
     found: dict[str, Case] = {
         "relu": (Function(torch.relu), [x]),
-        "swish-scaled": (Function(lambda a, b: 0.5 * F.silu(a) + b), [x, draw(rows, columns)]),
-        "mish": (Function(F.mish), [x]),
-        "selu": (Function(F.selu), [x]),
-        "gelu-tanh": (Function(lambda a: F.gelu(a, approximate="tanh")), [x]),
+        "swish-scaled": (Function(lambda a, b: 0.5 * functional.silu(a) + b), [x, draw(rows, columns)]),
+        "mish": (Function(functional.mish), [x]),
+        "selu": (Function(functional.selu), [x]),
+        "gelu-tanh": (Function(lambda a: functional.gelu(a, approximate="tanh")), [x]),
         "log-abs": (Function(lambda a: torch.log(a.abs() + 1.0)), [x]),
         "softmax": (Function(lambda a: torch.softmax(a, -1)), [x]),
         "log-softmax": (Function(lambda a: torch.log_softmax(a, -1)), [x]),
         "residual-norm-gelu": (ResidualNorm(columns), [x, draw(rows, columns)]),
         "rms-norm": (RootMeanSquare(columns), [x]),
         "l1-norm": (Function(lambda a: a / a.abs().mean(1, keepdim=True)), [x]),
-        "l2-norm": (Function(lambda a: F.normalize(a, dim=1)), [x]),
+        "l2-norm": (Function(lambda a: functional.normalize(a, dim=1)), [x]),
         "row-max": (Function(lambda a: a.amax(1)), [x]),
         "row-statistics": (Function(statistics), [x]),
         "channel-affine": (ChannelAffine(3), [draw(rows, 3, columns)]),

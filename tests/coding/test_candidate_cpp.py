@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.coding.kernels import error, loaded, rendered, traced
-from tests.coding.operators import Function, ResidualNorm, cases
 from torch import nn
 
 from htam_agent.backends.flags import CPP_FLAGS
 from htam_agent.coding.lowering import lower
 from htam_agent.tracing import trace_model
+from tests.coding.kernels import error, loaded, rendered, traced
+from tests.coding.operators import Function, ResidualNorm, cases
 
 
 @pytest.fixture(autouse=True)

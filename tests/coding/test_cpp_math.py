@@ -19,7 +19,8 @@ from htam_agent.memory.seedfiles import SEED, load_strategies
 BLOCKS = {item.slot: item.block for item in load_strategies(SEED / "strategies" / "cpp" / "math.yaml").values()}
 FUNCTIONS = ("exp", "expm1", "log", "log1p", "tanh", "erf")
 EXACT: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "exp": torch.exp, "expm1": torch.expm1, "log": torch.log, "log1p": torch.log1p, "tanh": torch.tanh, "erf": torch.erf,
+    "exp": torch.exp, "expm1": torch.expm1, "log": torch.log, "log1p": torch.log1p, "tanh": torch.tanh,
+    "erf": torch.erf,
 }  # fmt: skip
 UNITS = {"exp": 2.0, "expm1": 3.0, "log": 2.0, "log1p": 3.0, "tanh": 3.0, "erf": 3.0}
 """Largest error in units in the last place that the blocks promise."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.coding.kernels import ENGINE, RENDERER, TOLERANCE, error, loaded, planned, rendered, traced
-from tests.coding.operators import cases
 
 from htam_agent.coding.render import RenderError
 from htam_agent.memory.seedfiles import SEED, load_strategies
+from tests.coding.kernels import ENGINE, RENDERER, TOLERANCE, error, loaded, planned, rendered, traced
+from tests.coding.operators import cases
 
 STRATEGIES = load_strategies(SEED / "strategies" / "cpp", "seed")
 SHAPES = [(3, 1), (2, 7), (5, 33), (3, 1000), (2, 4097)]
@@ -97,8 +97,8 @@ def test_strategy_is_right_in_16_bits(strategy: str, dtype: torch.dtype) -> None
 @pytest.mark.parametrize(
     ("case", "path"),
     [
-        ("residual-norm-gelu", ["cpp-threads-over-rows", "cpp-vector-accumulators", "cpp-polynomial-erf", "cpp-simd-loops",
-                                "cpp-row-buffer", "cpp-one-pass-moments", "cpp-streaming-stores"]),
+        ("residual-norm-gelu", ["cpp-threads-over-rows", "cpp-vector-accumulators", "cpp-polynomial-erf",
+                                "cpp-simd-loops", "cpp-row-buffer", "cpp-one-pass-moments", "cpp-streaming-stores"]),
         ("softmax", ["cpp-restrict-outputs", "cpp-guided-schedule", "cpp-online-softmax", "cpp-polynomial-exp",
                      "cpp-unrolled-loops", "cpp-overlapping-tail", "cpp-prefetch-next-row"]),
         ("mish", ["cpp-threads-over-tiles", "cpp-polynomial-exp", "cpp-polynomial-tanh", "cpp-polynomial-log1p",
@@ -141,7 +141,8 @@ def test_long_rows_keep_their_accuracy() -> None:
     module, _ = cases(1, 4)["row-statistics"]
     x = torch.randn(2, 1 << 21, generator=torch.Generator().manual_seed(2)) + 30.0
     profile, program = traced(module, [x])
-    for path in ([], ["cpp-vector-accumulators"], ["cpp-one-pass-moments"], ["cpp-split-row", "cpp-vector-accumulators"]):
+    lanes = ["cpp-vector-accumulators"]
+    for path in ([], lanes, ["cpp-one-pass-moments"], ["cpp-split-row", *lanes]):
         kernel = loaded(rendered(profile, program, STRATEGIES, path).source, module)
         with torch.no_grad():
             mean, variance, _ = kernel(x)

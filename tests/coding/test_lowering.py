@@ -6,38 +6,38 @@ from collections.abc import Callable
 
 import pytest
 import torch
-import torch.nn.functional as F
-from tests.coding.interpreter import evaluate
-from tests.coding.operators import ChannelAffine, Function, ResidualNorm, RootMeanSquare
 from torch import nn
+from torch.nn import functional
 
 from htam_agent.coding.lowering import Unsupported, lower
 from htam_agent.coding.sizes import sizes_of
 from htam_agent.tracing import trace_model
+from tests.coding.interpreter import evaluate
+from tests.coding.operators import ChannelAffine, Function, ResidualNorm, RootMeanSquare
 
 POINTWISE: dict[str, Callable[..., object]] = {
     "arithmetic": lambda x: (3.0 - x * 2.0 + 1.0) / 4.0,
     "alpha": lambda x: torch.add(x, x, alpha=2.5) - torch.sub(x, 1.0, alpha=0.5),
     "powers": lambda x: x**2 + x.abs() ** 0.5 + (x.abs() + 1) ** -1 + x**3 + (x.abs() + 1) ** 1.7 + 2.0**x,
-    "gelu": F.gelu,
-    "gelu-tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "silu": F.silu,
-    "softplus": lambda x: F.softplus(x * 9, beta=2.0, threshold=5.0),
-    "softsign": F.softsign,
-    "elu": lambda x: F.elu(x, alpha=0.7),
-    "celu": lambda x: F.celu(x, alpha=0.7),
-    "selu": F.selu,
-    "hardtanh": lambda x: F.hardtanh(x, -0.3, 0.9),
-    "relu6": F.relu6,
-    "hardsigmoid": F.hardsigmoid,
-    "hardswish": F.hardswish,
-    "leaky": lambda x: F.leaky_relu(x, 0.2),
-    "mish": F.mish,
-    "logsigmoid": F.logsigmoid,
-    "softshrink": F.softshrink,
-    "hardshrink": F.hardshrink,
-    "tanhshrink": F.tanhshrink,
-    "threshold": lambda x: F.threshold(x, 0.1, 20.0),
+    "gelu": functional.gelu,
+    "gelu-tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "silu": functional.silu,
+    "softplus": lambda x: functional.softplus(x * 9, beta=2.0, threshold=5.0),
+    "softsign": functional.softsign,
+    "elu": lambda x: functional.elu(x, alpha=0.7),
+    "celu": lambda x: functional.celu(x, alpha=0.7),
+    "selu": functional.selu,
+    "hardtanh": lambda x: functional.hardtanh(x, -0.3, 0.9),
+    "relu6": functional.relu6,
+    "hardsigmoid": functional.hardsigmoid,
+    "hardswish": functional.hardswish,
+    "leaky": lambda x: functional.leaky_relu(x, 0.2),
+    "mish": functional.mish,
+    "logsigmoid": functional.logsigmoid,
+    "softshrink": functional.softshrink,
+    "hardshrink": functional.hardshrink,
+    "tanhshrink": functional.tanhshrink,
+    "threshold": lambda x: functional.threshold(x, 0.1, 20.0),
     "clamp": lambda x: x.clamp(min=-0.5).clamp(max=0.5),
     "where": lambda x: torch.where(x > 0, x, x * 0.1),
     "masked": lambda x: torch.exp(x.masked_fill(x > 1, float("-inf"))),
@@ -45,7 +45,7 @@ POINTWISE: dict[str, Callable[..., object]] = {
     "logic": lambda x: ((x > 0) & ~(x > 1) | (x < -1)).to(x.dtype),
     "round": lambda x: torch.round(x * 2) + torch.floor(x) + torch.trunc(x) + torch.sign(x),
     "inplace": lambda x: (x * 2).add_(1.0).mul_(x),
-    "reshaped": lambda x: (x.view(-1) * 2).view(x.shape[0], -1, 1).squeeze(-1).unsqueeze(0).expand(1, -1, -1)[None].view(x.shape),
+    "reshaped": lambda x: (x.view(-1) * 2).view(x.shape[0], -1, 1).squeeze(-1)[None].expand(1, -1, -1).view(x.shape),
     "addcmul": lambda x: torch.addcmul(x, x, x, value=0.5) + torch.lerp(x, x * 2, 0.3),
     "ones": lambda x: x + torch.ones_like(x) * 3 + torch.full((1,), 0.5),
 }
@@ -58,15 +58,16 @@ ROWS: dict[str, Callable[..., object]] = {
     "norm-3": lambda x: torch.linalg.vector_norm(x, 3, dim=-1),
     "variance": lambda x: (x.var(1), x.std(1, keepdim=True), x.var(1, unbiased=False)),
     "softmax": lambda x: torch.softmax(x, 1),
-    "log-softmax": lambda x: F.log_softmax(x, -1),
+    "log-softmax": lambda x: functional.log_softmax(x, -1),
     "logsumexp": lambda x: torch.logsumexp(x, 1),
-    "normalize": F.normalize,
+    "normalize": functional.normalize,
     "l1": lambda x: x / torch.mean(torch.abs(x), dim=1, keepdim=True),
-    "composition": lambda x: F.silu(torch.softmax(x * 0.5 + 1, -1) * 3 + x),
-    "rms": lambda x: F.rms_norm(x, (x.shape[1],)),
-    "two-norms": lambda x: F.layer_norm(F.layer_norm(x, (x.shape[1],)) + x, (x.shape[1],)),
+    "composition": lambda x: functional.silu(torch.softmax(x * 0.5 + 1, -1) * 3 + x),
+    "rms": lambda x: functional.rms_norm(x, (x.shape[1],)),
+    "two-norms": lambda x: functional.layer_norm(functional.layer_norm(x, (x.shape[1],)) + x, (x.shape[1],)),
     "whole": lambda x: x / x.norm(),
-    "loss": lambda x: F.mse_loss(x, x * 0.5) + F.smooth_l1_loss(x, -x) + F.huber_loss(x, -x, delta=0.3),
+    "mean-square": lambda x: functional.mse_loss(x, x * 0.5) + functional.smooth_l1_loss(x, -x),
+    "huber": lambda x: functional.huber_loss(x, -x, delta=0.3),
     "dict": lambda x: {"a": x.sum(1), "b": x * 2},
     "expanded-mean": lambda x: x.mean(1, keepdim=True).expand_as(x),
 }
@@ -81,7 +82,8 @@ def meaning(module: nn.Module, inputs: list[torch.Tensor]) -> None:
     tensors |= {f"buffer:{name}": tensor for name, tensor in module.named_buffers()}
     with torch.no_grad():
         answer = module(*inputs)
-    expected = [answer] if isinstance(answer, torch.Tensor) else list(answer.values() if isinstance(answer, dict) else answer)
+    several = list(answer.values()) if isinstance(answer, dict) else answer
+    expected = [several] if isinstance(several, torch.Tensor) else list(several)
     found = evaluate(program, tensors)
     assert len(found) == len(expected)
     for mine, theirs in zip(found, expected, strict=True):
@@ -176,7 +178,7 @@ def test_untraceable_is_refused_with_its_reason() -> None:
 @pytest.mark.parametrize(
     ("module", "shapes", "generality"),
     [
-        (Function(F.gelu), [(3, 4)], "any"),
+        (Function(functional.gelu), [(3, 4)], "any"),
         (Function(lambda x: torch.softmax(x, 1)), [(3, 4)], "batch"),
         (ResidualNorm(5), [(3, 7, 5), (3, 7, 5)], "batch"),
         (Function(lambda x: x / x.norm()), [(3, 4)], "fixed"),

@@ -1,15 +1,15 @@
-"""Passes and pairs: every value is there when a pass needs it, and nothing is walked more often than its dependences ask."""
+"""Passes and pairs: every value is there when a pass needs it, and no row is walked more often than needed."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from tests.coding.operators import cases
 
 from htam_agent.coding.lowering import lower
 from htam_agent.coding.program import Use
 from htam_agent.coding.schedule import online_pairs, passes
 from htam_agent.tracing import trace_model
+from tests.coding.operators import cases
 
 PROGRAMS = {name: lower(trace_model(module, list(inputs), name)) for name, (module, inputs) in cases(3, 8).items()}
 
