@@ -8,8 +8,8 @@ plan names, or follows from a plan field that a strategy has set. Slots, and wha
 - `math`, `division`, `maximum`: functions op_<name>(real ...) in place of the plain ones;
 - `mapping`: struct Team, who works on a row (it may define Kept too); `order`: block_index, the order of the blocks;
 - `combine`: combine_block, a reduction over the threads of a block;
-- `staging`: struct Kept, where a row waits between passes; `fused`: the type Fused, and that a value is kept in place of
-  several inputs;
+- `staging`: struct Kept, where a row waits between passes; `fused`: the type Fused, and that a value is kept in place
+  of several inputs;
 - `arrival`: copy_pack and copy_wait, asynchronous copies into shared memory; `ahead`: prefetch_line;
 - `walk`: the loop over a thread's packs; `whole`: all_whole, when to take the path without checks (tail `peel` only);
 - `online_softmax`, `online_moments`: running statistics (passes `online`);
@@ -25,11 +25,11 @@ from typing import Literal
 
 from htam_agent.coding import cuda_text
 from htam_agent.coding.cuda_expressions import SIZES, STORAGE, WRAPPERS, conversions, functions
-from htam_agent.coding.cuda_layout import Layout, PlanDoesNotFit, layout_of
+from htam_agent.coding.cuda_layout import Layout, PlanDoesNotFit, layout_of, storage_of
 from htam_agent.coding.plan import Plan
 from htam_agent.coding.program import Op, RowProgram
 from htam_agent.coding.sizes import sizes_of
-from htam_agent.words import Backend, DType, Record
+from htam_agent.words import Backend, Record
 
 SLOTS = (
     "access", "cache", "math", "division", "maximum", "mapping", "order", "combine", "staging", "fused", "arrival",
@@ -114,7 +114,7 @@ def launches_of(layout: Layout) -> list[KernelLaunch]:
 def _facts(layout: Layout) -> dict[str, object]:
     """What both skeletons are rendered from."""
     program, plan = layout.program, layout.plan
-    dtypes: list[DType] = sorted({item.dtype for item in [*program.operands, *program.outputs]})
+    dtypes = storage_of(program)
     used: set[Op] = {value.op for value in program.values} | {"maximum", "minimum", "exp"}
     return {
         "real": "double" if layout.double else "float",
@@ -145,8 +145,9 @@ def _row_facts(layout: Layout) -> dict[str, object]:
         "half_of_threads": (1 << (plan.threads - 1).bit_length()) // 2,
         "staged": layout.staged,
         "kept_declarations": [
-            f"Kept<{STORAGE[item.dtype] if item.operand else value_type}, {layout.kept_offsets[item.name]}> kept_{item.name};"
+            f"Kept<{kind}, {layout.kept_offsets[item.name]}> kept_{item.name};"
             for item in layout.staged
+            for kind in [STORAGE[item.dtype] if item.operand else value_type]
         ],
         "row_pointers": cuda_text.row_pointers(layout),
         "row_outputs": cuda_text.row_outputs(layout),
@@ -162,12 +163,11 @@ def _row_facts(layout: Layout) -> dict[str, object]:
 def _candidate_facts(layout: Layout) -> dict[str, object]:
     """What the candidate file needs to launch the kernels."""
     program, plan = layout.program, layout.plan
-    tensors = [*program.operands, *program.outputs]
     return {
         "launcher_body": _launcher(),
         "launches": launches_of(layout),
         "width": plan.vector_width,
-        "alignment": max(min(16, SIZES[item.dtype] * plan.vector_width) for item in tensors),
+        "alignment": max(min(16, SIZES[dtype] * plan.vector_width) for dtype in storage_of(program)),
         "workspace_numbers": sum(layout.state_words) * layout.slices if plan.mapping == "split-row" else 0,
         "most_elements": INT_ELEMENTS if plan.mapping == "flat" and _counts_in_int(program) else 0,
     }
@@ -199,4 +199,4 @@ def _counts_in_int(program: RowProgram) -> bool:
 def _launcher() -> str:
     """The launcher without its docstring and imports, which the candidate file has itself."""
     text = LAUNCHER.read_text(encoding="utf-8")
-    return text[text.index("LAUNCHES:") :].strip()
+    return text[text.index("Size = ") :].strip()

@@ -83,7 +83,11 @@ WRAPPERS: dict[DType, str] = {
     "bfloat16": "struct Bfloat { unsigned short bits; };",
     "bool": "struct Bool { unsigned char bits; };",
 }
-TO_REAL: dict[DType, str] = {"float16": "half_to_float(value.bits)", "bfloat16": "bfloat_to_float(value.bits)", "bool": "value.bits != 0"}
+TO_REAL: dict[DType, str] = {
+    "float16": "half_to_float(value.bits)",
+    "bfloat16": "bfloat_to_float(value.bits)",
+    "bool": "value.bits != 0",
+}
 FROM_REAL: dict[DType, str] = {
     "float16": "Half{float_to_half(value)}",
     "bfloat16": "Bfloat{float_to_bfloat(value)}",

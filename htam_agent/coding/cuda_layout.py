@@ -1,12 +1,14 @@
 """Sizes and places of a CUDA kernel that follow from a row program and a plan: packs, slots, staging, shared memory.
 
-A row of C columns is read in packs of W elements. Where C is no multiple of W, rows do not begin at an aligned address;
-packs are then laid over memory at aligned addresses, and the first and last pack of a row stick out of it. A thread owns
-the packs `first + slot * lanes + lane`; what it keeps of a pack between passes lies in the pack's slot, in registers
-or in shared memory, so that staging needs no barrier.
+A row of C columns is read in packs of W elements. Where C is no multiple of W, rows do not begin at an aligned
+address; packs are then laid over memory at aligned addresses, and the first and last pack of a row stick out of it. A
+thread owns the packs `first + slot * lanes + lane`; what it keeps of a pack between passes lies in the pack's slot, in
+registers or in shared memory, so that staging needs no barrier.
 """
 
 from __future__ import annotations
+
+import math
 
 from htam_agent.coding.cuda_expressions import SIZES
 from htam_agent.coding.plan import Plan
@@ -65,6 +67,12 @@ class Layout(Record):
         return len(self.walks) - 1 if writes_elements(self.walks[-1]) else len(self.walks) - 2
 
 
+def storage_of(program: RowProgram) -> list[DType]:
+    """The storage types of the tensors that the kernel reads and writes, each once."""
+    reads = {item.dtype for item in program.operands}
+    return sorted(reads | {item.dtype for item in program.outputs})
+
+
 def writes_elements(walk: Pass) -> bool:
     """True when the pass stores one value for each element."""
     return any(output.space == "element" for output in walk.outputs)
@@ -76,13 +84,14 @@ def layout_of(program: RowProgram, plan: Plan) -> Layout:
     Raises PlanDoesNotFit with the reason.
     """
     _check(program, plan)
-    double = any(item.dtype == "float64" for item in [*program.operands, *program.outputs])
+    double = "float64" in storage_of(program)
     pairs = _pairs(program, plan)
     walks = passes(program, online=bool(pairs))
     lanes, slices, teams = _team(plan)
-    edges = plan.vector_width > 1 and program.columns % plan.vector_width != 0
+    flat = plan.mapping == "flat"
+    edges = plan.vector_width > 1 and (flat or program.columns % plan.vector_width != 0)
     row_packs = (program.columns + (2 * plan.vector_width - 2 if edges else 0)) // plan.vector_width
-    slots = plan.unroll if plan.mapping == "flat" else -(-(-(-row_packs // slices)) // lanes)
+    slots = plan.unroll if flat else math.ceil(math.ceil(row_packs / slices) / lanes)
     staged = _staged(program, plan, walks)
     words = [state_words(walk, pairs) for walk in walks]
     real = 8 if double else 4
@@ -96,7 +105,7 @@ def layout_of(program: RowProgram, plan: Plan) -> Layout:
             offset = _aligned(offset + slots * plan.threads * plan.vector_width * SIZES[item.dtype])
     layout = Layout(
         program=program, plan=plan, double=double, walks=walks, pairs=pairs, staged=staged, lanes=lanes, slices=slices,
-        slots=slots, teams=teams, edges=edges or (plan.mapping == "flat" and plan.vector_width > 1), state_words=words, exchange_offset=exchange,
+        slots=slots, teams=teams, edges=edges, state_words=words, exchange_offset=exchange,
         kept_offsets=offsets, shared_bytes=offset,
     )  # fmt: skip
     _check_room(layout)
@@ -199,8 +208,8 @@ def _staged(program: RowProgram, plan: Plan, walks: list[Pass]) -> list[Staged]:
     if len(operands) > 1 and "fused" in plan.blocks and "arrival" not in plan.blocks:
         value = _bottleneck(program, walking, pairs)
         if value is not None:
-            double = any(item.dtype == "float64" for item in [*program.operands, *program.outputs])
-            return [Staged(name=value, dtype="float64" if double else "float32", operand=False)]
+            arithmetic: DType = "float64" if "float64" in storage_of(program) else "float32"
+            return [Staged(name=value, dtype=arithmetic, operand=False)]
     return [Staged(name=item.name, dtype=item.dtype, operand=True) for item in operands]
 
 

@@ -6,22 +6,10 @@ The skeletons hold the loops, strategies' blocks the optimisations; this module 
 from __future__ import annotations
 
 from htam_agent.coding.cuda_expressions import SIZES, STORAGE, argument
-from htam_agent.coding.cuda_layout import Layout, leaves, pair_of, roots, writes_elements
+from htam_agent.coding.cuda_layout import Layout, leaves, roots, writes_elements
+from htam_agent.coding.cuda_state import StateText
 from htam_agent.coding.program import REDUCTIONS, Operand, Output, Pass, Use, Value
-from htam_agent.coding.schedule import OnlinePair
 from htam_agent.words import Record
-
-COMBINE = {
-    "reduce_sum": ("real(0)", "{a} + {b}"),
-    "reduce_max": ("real(-infinity())", "op_maximum({a}, {b})"),
-    "reduce_min": ("real(infinity())", "op_minimum({a}, {b})"),
-}
-"""Neutral element and combination of each reduction."""
-ONLINE = {
-    "softmax": ["real(-infinity())", "real(0)"],
-    "moments": ["real(0)", "real(0)", "real(0)", "real(0)"],
-}
-"""Empty running statistics: (maximum, sum), and (shift, sum, squares, count)."""
 
 
 class PassText(Record):
@@ -46,9 +34,9 @@ def pass_text(layout: Layout, index: int) -> PassText:
     offset = sum(layout.state_words[:index])
     return PassText(
         before=[] if layout.plan.mapping == "flat" else [_row_assignment(layout, value) for value in walk.before],
-        after=writer.after(),
+        after=StateText(layout, index).after(),
         fetched=writer.fetched(),
-        state=writer.state(),
+        state=StateText(layout, index).state(),
         fetch=writer.fetch(),
         consume=writer.consume(),
         reduces=bool(walk.reductions),
@@ -72,10 +60,12 @@ def row_pointers(layout: Layout) -> list[str]:
         if item.has_columns:
             start = f"{row_index(item, layout.program.rows)} * COLUMNS"
             lines.append(f"const {STORAGE[item.dtype]}* const {item.name}_row = {item.name} + {start};")
-    for output in layout.program.outputs:
-        if output.space == "element":
-            lines.append(f"{STORAGE[output.dtype]}* const {output.name}_row = {output.name} + row * COLUMNS;")
-    return lines
+    lines += [
+        f"{STORAGE[output.dtype]}* const {output.name}_row = {output.name} + row * COLUMNS;"
+        for output in layout.program.outputs
+        if output.space == "element"
+    ]
+    return [f"[[maybe_unused]] {line}" for line in lines]
 
 
 def row_index(item: Operand, rows: int, row: str = "row") -> str:
@@ -95,16 +85,13 @@ def row_operands(layout: Layout) -> list[str]:
             continue
         index = row_index(item, layout.program.rows)
         lines.append(f"const real {item.name}_value = to_real(load_element<true>({item.name} + {index}));")
-    return lines
+    return [f"[[maybe_unused]] {line}" for line in lines]
 
 
 def row_outputs(layout: Layout) -> list[str]:
     """Stores of the outputs that have one value for each row."""
-    lines = []
-    for item in layout.program.outputs:
-        if item.space != "element":
-            lines.append(f"from_real({item.name}[row], {_row_name(layout, item)});")
-    return lines
+    rest = [item for item in layout.program.outputs if item.space != "element"]
+    return [f"from_real({item.name}[row], {_row_name(layout, item)});" for item in rest]
 
 
 def request(layout: Layout) -> str:
@@ -143,7 +130,7 @@ def _row_assignment(layout: Layout, value: Value) -> str:
         f"{item.name}_value" if isinstance(item, Use) and item.name in operands else argument(item, layout.double)
         for item in value.arguments
     ]
-    return f"const real {value.name} = op_{value.op}({', '.join(arguments)});"
+    return f"[[maybe_unused]] const real {value.name} = op_{value.op}({', '.join(arguments)});"
 
 
 class _PassWriter:
@@ -154,6 +141,7 @@ class _PassWriter:
         self._index = index
         self._walk: Pass = layout.walks[index]
         self._first = index == 0
+        self._state = StateText(layout, index)
         kept = {item.name for item in layout.staged}
         values = {item.name for item in layout.staged if not item.operand}
         self._stop = set() if self._first else values
@@ -214,9 +202,8 @@ class _PassWriter:
             return [f"in.{item.name} = kept_{item.name}.get(slot);"]
         if not full:
             return [f"in.{item.name} = load_beside(partial, {item.name}_row, count_t(column), count_t(limit));"]
-        return [
-            f"in.{item.name} = load<{self._again(item.name)}>(partial, {item.name}_row, count_t(column), count_t(limit));"
-        ]
+        arguments = f"partial, {item.name}_row, count_t(column), count_t(limit)"
+        return [f"in.{item.name} = load<{self._again(item.name)}>({arguments});"]
 
     def _again(self, name: str) -> str:
         """Whether a later pass reads the operand from memory once more."""
@@ -249,22 +236,20 @@ class _PassWriter:
         lines = self._keep_operands()
         outputs = [item for item in self._walk.outputs if item.space == "element"]
         values = [item for item in layout.staged if not item.operand and self._first]
-        pairs = self._own_pairs()
+        pairs = self._state.pairs()
         lines += [f"Pack<{STORAGE[item.dtype]}> out_{item.name};" for item in outputs]
         lines += [f"Pack<real> keep_{item.name};" for item in values]
         lines += [f"real seen_{pair.argument}[WIDTH];" for pair in pairs if pair.kind == "softmax"]
         lines += ["#pragma unroll", "for (int j = 0; j < WIDTH; ++j) {"]
-        lines += [
-            f"    seen_{pair.argument}[j] = real(-infinity());" for pair in pairs if pair.kind == "softmax"
-        ]
+        lines += [f"    seen_{pair.argument}[j] = real(-infinity());" for pair in pairs if pair.kind == "softmax"]
         if layout.edges:
             lines += ["    if (partial && !(column + j >= 0 && column + j < limit)) continue;"]
         lines += [f"    {line}" for line in self._element_lines()]
-        lines += [f"    {line}" for line in self._gather_lines()]
+        lines += [f"    {line}" for line in self._state.gather_lines()]
         lines += [f"    from_real(out_{item.name}.at[j], {self._local(item.value)});" for item in outputs]
         lines += [f"    keep_{item.name}.at[j] = {item.name};" for item in values]
         lines += ["}"]
-        lines += [self._softmax_line(pair.first, pair.argument) for pair in pairs if pair.kind == "softmax"]
+        lines += [self._state.softmax_line(pair.first, pair.argument) for pair in pairs if pair.kind == "softmax"]
         lines += [f"kept_{item.name}.put(slot, keep_{item.name});" for item in values]
         lines += [self._store_line(item) for item in outputs]
         return "\n".join([*lines, *self._request_next()])
@@ -318,109 +303,9 @@ class _PassWriter:
         packed = {item.name for item in self._packed()}
         return [item for item in self._operands if item.name not in packed]
 
-    def _gather_lines(self) -> list[str]:
-        lines = []
-        word = 0
-        for value in self._walk.reductions:
-            pair = pair_of(value, self._layout.pairs)
-            if pair is None:
-                term = argument(value.arguments[0], self._layout.double)
-                combined = COMBINE[value.op][1].format(a=f"{self._state_name}.word[{word}]", b=term)
-                lines.append(f"{self._state_name}.word[{word}] = {combined};")
-                word += 1
-            elif pair.first.name == value.name:
-                if pair.kind == "softmax":
-                    lines.append(f"seen_{pair.argument}[j] = {pair.argument};")
-                    word += 2
-                else:
-                    cells = ", ".join(f"{self._state_name}.word[{word + k}]" for k in range(4))
-                    lines.append(f"running_moments_add({cells}, {pair.argument});")
-                    word += 4
-        return lines
-
-    def _softmax_line(self, first: Value, name: str) -> str:
-        word = self._words()[first.name]
-        cells = f"{self._state_name}.word[{word}], {self._state_name}.word[{word + 1}]"
-        return f"running_softmax_add({cells}, seen_{name});"
-
-    @property
-    def _state_name(self) -> str:
-        return f"state_{self._index}"
-
-    def _own_pairs(self) -> list[OnlinePair]:
-        names = {value.name for value in self._walk.reductions}
-        return [pair for pair in self._layout.pairs if pair.first.name in names]
-
-    def _words(self) -> dict[str, int]:
-        """First word of each reduction or pair (under the name of its first reduction)."""
-        places: dict[str, int] = {}
-        word = 0
-        for value in self._walk.reductions:
-            pair = pair_of(value, self._layout.pairs)
-            if pair is None:
-                places[value.name] = word
-                word += 1
-            elif pair.first.name == value.name:
-                places[value.name] = word
-                word += 2 if pair.kind == "softmax" else 4
-        return places
-
     def _local(self, name: str) -> str:
         """The local variable that holds an output's value."""
         operand = next((item for item in self._layout.program.operands if item.name == name), None)
         if operand is not None and operand not in self._operands:
             return f"{name}_value"
         return name
-
-    def state(self) -> str:
-        """The struct of what the pass gathers, empty when it gathers nothing."""
-        if not self._walk.reductions:
-            return ""
-        clear: list[str] = []
-        merge: list[str] = []
-        for value in self._walk.reductions:
-            pair = pair_of(value, self._layout.pairs)
-            word = len(clear)
-            if pair is None:
-                neutral, combined = COMBINE[value.op]
-                clear.append(neutral)
-                merge.append(f"word[{word}] = {combined.format(a=f'word[{word}]', b=f'other.word[{word}]')};")
-            elif pair.first.name == value.name:
-                clear += ONLINE[pair.kind]
-                cells = ", ".join(f"word[{word + k}]" for k in range(len(ONLINE[pair.kind])))
-                others = ", ".join(f"other.word[{word + k}]" for k in range(len(ONLINE[pair.kind])))
-                merge.append(f"running_{pair.kind}_merge({cells}, {others});")
-        return "\n".join(
-            [
-                f"struct State{self._index} {{",
-                f"    static constexpr int WORDS = {len(clear)};",
-                f"    real word[{len(clear)}];",
-                "    __device__ __forceinline__ void clear() {",
-                *(f"        word[{k}] = {item};" for k, item in enumerate(clear)),
-                "    }",
-                f"    __device__ __forceinline__ void merge(const State{self._index}& other) {{",
-                *(f"        {line}" for line in merge),
-                "    }",
-                "};",
-            ]
-        )
-
-    def after(self) -> list[str]:
-        """The reductions as row values, from the combined state."""
-        lines = []
-        words = self._words()
-        for value in self._walk.reductions:
-            pair = pair_of(value, self._layout.pairs)
-            word = words[pair.first.name if pair else value.name]
-            cell = f"{self._state_name}.word"
-            if pair is None or (pair.kind == "softmax" and pair.first.name == value.name):
-                text = f"{cell}[{word}]"
-            elif pair.kind == "softmax":
-                text = f"{cell}[{word + 1}]"
-            elif pair.first.name == value.name:
-                text = f"running_moments_sum({cell}[{word}], {cell}[{word + 1}], {cell}[{word + 3}])"
-            else:
-                text = f"running_moments_squares({cell}[{word + 1}], {cell}[{word + 2}], {cell}[{word + 3}])"
-            lines.append(f"const real {value.name} = {text};")
-        return lines
-

@@ -45,6 +45,8 @@ BEFORE: dict[str, tuple[list[str], str]] = {
     "cuda-cluster-16": (["cuda-vector-4"], "rms-norm"),
     "cuda-cluster-8-registers": (["cuda-vector-4", "cuda-batch-loads-8"], "softmax"),
     "cuda-cluster-16-registers": (["cuda-vector-4"], "residual-norm-gelu"),
+    "cuda-cluster-8-cache": (["cuda-vector-4"], "softmax"),
+    "cuda-cluster-16-cache": (["cuda-vector-4"], "l1-norm"),
     "cuda-batch-loads-4": (["cuda-vector-4", "cuda-row-in-shared"], "residual-norm-gelu"),
     "cuda-batch-loads-2": (["cuda-vector-4"], "mish"),
     "cuda-batch-loads-8": (["cuda-peel-edges", "cuda-vector-4"], "row-max"),
@@ -67,6 +69,8 @@ BEFORE: dict[str, tuple[list[str], str]] = {
     "cuda-two-blocks-resident": ([], "softmax"),
     "cuda-keep-fused-value": (["cuda-vector-4", "cuda-row-in-registers"], "residual-norm-gelu"),
 }
+
+NAMES = [name for name in BEFORE if name in STRATEGIES]
 
 
 def planned(program: RowProgram, path: list[str], **fields: object) -> Plan:

@@ -1,7 +1,6 @@
 """Launcher: builds CUDA text with NVRTC once for each content, and launches its kernels on PyTorch's current stream."""
 
 import ctypes
-import functools
 import hashlib
 import os
 import tempfile
@@ -9,33 +8,27 @@ from pathlib import Path
 
 import torch
 
-LAUNCHES: list[tuple[str, tuple[int, int, int], tuple[int, int, int], int]] = []
-"""(kernel, grid, block, dynamic shared bytes) of each launch, noted the first time that it has this form."""
+Size = tuple[int, int, int]
+LAUNCHES: list[tuple[str, Size, Size, int]] = []  # kernel, grid, block, dynamic shared bytes, noted once for each form
 
 
 class CudaKernels:
     """The kernels of one CUDA source. Arguments are tensors, int (a C int), float (a C float) or ctypes values."""
 
     def __init__(self, source: str) -> None:
-        self.source = source
+        self.source, self.driver = source, ctypes.CDLL(None)
         self.loaded: dict[int, tuple[ctypes.c_void_p, ctypes.c_void_p]] = {}
         self.functions: dict[tuple[int, str, int, int], ctypes.c_void_p] = {}
 
-    @functools.cached_property
-    def driver(self) -> ctypes.CDLL:
-        return ctypes.CDLL("libcuda.so.1")
-
-    def launch(
-        self, name: str, grid: tuple[int, int, int], block: tuple[int, int, int], arguments: list[object],
-        shared: int = 0, cluster: int = 1,
-    ) -> None:  # fmt: skip
-        """One launch. `shared` is dynamic shared memory in bytes; `cluster` the size that the kernel itself declares."""
-        device = next(item.device.index for item in arguments if isinstance(item, torch.Tensor))
+    def launch(self, name: str, grid: Size, block: Size, args: list[object], shared: int = 0, cluster: int = 1) -> None:
+        """One launch: `shared` bytes of dynamic shared memory, `cluster` the size that the kernel itself declares."""
+        device = next(item.device.index for item in args if isinstance(item, torch.Tensor))
         if device != torch.cuda.current_device():
             with torch.cuda.device(device):
-                return self.launch(name, grid, block, arguments, shared, cluster)
+                self.launch(name, grid, block, args, shared, cluster)
+            return
         function = self.function(name, shared, cluster)
-        values = [as_c(item) for item in arguments]
+        values = [as_c(item) for item in args]
         places = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         status = self.driver.cuLaunchKernel(function, *grid, *block, shared, stream, places, None)
@@ -50,16 +43,15 @@ class CudaKernels:
         """How many blocks of a kernel the current device holds at once."""
         function, count = self.function(name, shared, cluster), ctypes.c_int()
         if cluster == 1:
-            status = self.driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                ctypes.byref(count), function, threads, ctypes.c_size_t(shared)
-            )
-            self.check(status, "occupancy query")
+            query, room = self.driver.cuOccupancyMaxActiveBlocksPerMultiprocessor, ctypes.c_size_t(shared)
+            self.check(query(ctypes.byref(count), function, threads, room), "occupancy query")
             return max(1, count.value) * torch.cuda.get_device_properties().multi_processor_count
-        attribute = (ctypes.c_uint * 18)(4, 0, cluster, 1, 1)  # CUlaunchAttribute: cluster dimension
+        # A CUlaunchAttribute (cluster dimension) and a CUlaunchConfig that points to it, word by word.
+        attribute = (ctypes.c_uint * 18)(4, 0, cluster, 1, 1)
         place = ctypes.addressof(attribute)
         form = (ctypes.c_uint * 14)(cluster, 1, 1, threads, 1, 1, shared, 0, 0, 0, place & 0xFFFFFFFF, place >> 32, 1)
-        status = self.driver.cuOccupancyMaxActiveClusters(ctypes.byref(count), function, form)  # CUlaunchConfig
-        self.check(status, "cluster occupancy query")
+        query = self.driver.cuOccupancyMaxActiveClusters
+        self.check(query(ctypes.byref(count), function, form), "cluster occupancy query")
         return max(1, count.value) * cluster
 
     def function(self, name: str, shared: int, cluster: int) -> ctypes.c_void_p:
@@ -68,6 +60,7 @@ class CudaKernels:
         if (device, name, shared, cluster) in self.functions:
             return self.functions[device, name, shared, cluster]
         if device not in self.loaded:
+            self.driver = ctypes.CDLL("libcuda.so.1")
             torch.zeros(1, device=f"cuda:{device}")  # makes PyTorch's primary context current
             context, module = ctypes.c_void_p(), ctypes.c_void_p()
             self.check(self.driver.cuCtxGetCurrent(ctypes.byref(context)), "cuCtxGetCurrent")
@@ -90,12 +83,14 @@ class CudaKernels:
             raise RuntimeError(f"CUDA: {what} failed: {(text.value or b'unknown error').decode()} ({status})")
 
 
-def as_c(item: object) -> "ctypes._SimpleCData[int] | ctypes._SimpleCData[float]":
+def as_c(item: object) -> "ctypes._CDataType":
     """An argument as the C value whose address the driver gets."""
     if isinstance(item, torch.Tensor):
         return ctypes.c_uint64(item.data_ptr())
     if isinstance(item, int) and not -(2**31) <= item < 2**31:
         raise OverflowError(f"{item} does not fit a C int: pass ctypes.c_longlong")
+    if not isinstance(item, int | float | ctypes._SimpleCData):
+        raise TypeError(f"a kernel takes tensors, numbers and ctypes values, not {type(item).__name__}")
     return ctypes.c_int(item) if isinstance(item, int) else ctypes.c_float(item) if isinstance(item, float) else item
 
 
@@ -115,9 +110,8 @@ def cubin(source: str, target: str) -> bytes:
             continue
     if nvrtc is None or nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None):
         raise RuntimeError("NVRTC (libnvrtc.so.13 or .12) is not there or does not work: pip install nvidia-cuda-nvrtc")
-    failed = nvrtc.nvrtcCompileProgram(
-        program, 2, (ctypes.c_char_p * 2)(f"--gpu-architecture={target}".encode(), b"--std=c++17")
-    )
+    options = (ctypes.c_char_p * 2)(f"--gpu-architecture={target}".encode(), b"--std=c++17")
+    failed = nvrtc.nvrtcCompileProgram(program, 2, options)
     kind = "ProgramLog" if failed else "CUBIN"
     getattr(nvrtc, f"nvrtcGet{kind}Size")(program, ctypes.byref(size))
     answer = ctypes.create_string_buffer(size.value)

@@ -51,7 +51,7 @@ class EmulatedKernels:
     ) -> None:  # fmt: skip
         """One launch. Raises EmulationError."""
         places: list[int] = []
-        values: list[object] = []
+        values: list[ctypes._SimpleCData[int]] = []
         for item in arguments:
             if isinstance(item, torch.Tensor):
                 size = item.numel() * item.element_size()
@@ -59,9 +59,10 @@ class EmulatedKernels:
                 ctypes.memmove(places[-1], item.data_ptr(), size)
                 values.append(ctypes.c_uint64(places[-1]))
             else:
+                assert isinstance(item, ctypes._SimpleCData)
                 places.append(0)
                 values.append(item)
-        packed = (ctypes.c_void_p * len(values))(*(ctypes.addressof(item) for item in values))  # type: ignore[arg-type]
+        packed = (ctypes.c_void_p * len(values))(*(ctypes.addressof(item) for item in values))
         function = getattr(self.library, f"emulate_{name}")
         function.restype = ctypes.c_char_p
         message = function(grid[0], block[0], cluster, ctypes.c_size_t(shared), self.order, packed)
