@@ -8,11 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from htam_agent.backends.base import Backend, DefaultLimits
+from htam_agent.backends.cpp import CppBackend
+from htam_agent.backends.cuda import CudaBackend
+from htam_agent.coding.assembly import assemble
 from htam_agent.coding.examples import example_request, render_examples
-from htam_agent.coding.parsing import fenced_blocks
+from htam_agent.coding.parsing import fenced_blocks, parse_answer
 from htam_agent.coding.prompting import NAMES, Prompts, fenced
 from htam_agent.coding.values import generate_values, tensor_words
 from htam_agent.errors import SettingsError
+from htam_agent.evaluation.policy import inspect_source
 from htam_agent.operator import TensorInfo
 
 
@@ -134,3 +139,18 @@ def test_a_fence_cannot_end_early(text: str, language: str) -> None:
 def test_the_names_are_those_of_the_files() -> None:
     folder = Path(__file__).resolve().parents[2] / "prompts"
     assert {path.stem for path in folder.glob("*.md")} == set(NAMES)
+
+
+@pytest.mark.parametrize("backend", [CppBackend(), CudaBackend("sm_90")], ids=["cpp", "cuda"])
+def test_the_example_in_the_contract_keeps_the_contract(backend: Backend, tmp_path: Path) -> None:
+    """What the model is shown passes the policy and really builds."""
+    if not backend.can_build().ok:
+        pytest.skip(backend.can_build().reason)
+    shown = render_examples(Prompts())[f"system-{backend.name}"]
+    parsed = parse_answer(shown, backend.name)
+    assert parsed.problem == ""
+    found = inspect_source(assemble(parsed.source, backend.name), backend.name, "own-kernels-only")
+    assert found.reason == ""
+    assert not found.deferred
+    built = backend.build(found.source, tmp_path, DefaultLimits())
+    assert built.ok, built.log
