@@ -89,6 +89,10 @@ def test_arguments_become_c_values(softmax: tuple[str, nn.Module]) -> None:
     assert as_c(value) is value
     with pytest.raises(OverflowError, match="c_longlong"):
         as_c(2**31)
+    with pytest.raises(TypeError, match="str"):
+        as_c("text")
+    with pytest.raises(ValueError, match="CUDA tensor"):
+        imported(softmax[0]).CudaKernels(PROBE).launch("probe", (1, 1, 1), (32, 1, 1), [tensor])
 
 
 def test_binary_from_the_harness_is_taken(

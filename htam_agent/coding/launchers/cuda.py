@@ -16,19 +16,23 @@ class CudaKernels:
     """The kernels of one CUDA source. Arguments are tensors, int (a C int), float (a C float) or ctypes values."""
 
     def __init__(self, source: str) -> None:
-        self.source, self.driver = source, ctypes.CDLL(None)
+        self.source, self.driver = source, ctypes.CDLL(None)  # the driver itself is loaded at the first launch
         self.loaded: dict[int, tuple[ctypes.c_void_p, ctypes.c_void_p]] = {}
         self.functions: dict[tuple[int, str, int, int], ctypes.c_void_p] = {}
 
-    def launch(self, name: str, grid: Size, block: Size, args: list[object], shared: int = 0, cluster: int = 1) -> None:
+    def launch(
+        self, name: str, grid: Size, block: Size, arguments: list[object], shared: int = 0, cluster: int = 1
+    ) -> None:
         """One launch: `shared` bytes of dynamic shared memory, `cluster` the size that the kernel itself declares."""
-        device = next(item.device.index for item in args if isinstance(item, torch.Tensor))
+        device = next((item.get_device() for item in arguments if isinstance(item, torch.Tensor)), -1)
+        if device < 0:
+            raise ValueError(f"{name} needs a CUDA tensor as its first tensor argument")
         if device != torch.cuda.current_device():
             with torch.cuda.device(device):
-                self.launch(name, grid, block, args, shared, cluster)
+                self.launch(name, grid, block, arguments, shared, cluster)
             return
         function = self.function(name, shared, cluster)
-        values = [as_c(item) for item in args]
+        values = [as_c(item) for item in arguments]
         places = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         status = self.driver.cuLaunchKernel(function, *grid, *block, shared, stream, places, None)
@@ -50,8 +54,7 @@ class CudaKernels:
         attribute = (ctypes.c_uint * 18)(4, 0, cluster, 1, 1)
         place = ctypes.addressof(attribute)
         form = (ctypes.c_uint * 14)(cluster, 1, 1, threads, 1, 1, shared, 0, 0, 0, place & 0xFFFFFFFF, place >> 32, 1)
-        query = self.driver.cuOccupancyMaxActiveClusters
-        self.check(query(ctypes.byref(count), function, form), "cluster occupancy query")
+        self.check(self.driver.cuOccupancyMaxActiveClusters(ctypes.byref(count), function, form), "cluster occupancy")
         return max(1, count.value) * cluster
 
     def function(self, name: str, shared: int, cluster: int) -> ctypes.c_void_p:
@@ -61,7 +64,7 @@ class CudaKernels:
             return self.functions[device, name, shared, cluster]
         if device not in self.loaded:
             self.driver = ctypes.CDLL("libcuda.so.1")
-            torch.zeros(1, device=f"cuda:{device}")  # makes PyTorch's primary context current
+            torch.empty(1, device=f"cuda:{device}")  # makes PyTorch's primary context current
             context, module = ctypes.c_void_p(), ctypes.c_void_p()
             self.check(self.driver.cuCtxGetCurrent(ctypes.byref(context)), "cuCtxGetCurrent")
             binary = cubin(self.source, "sm_{}{}".format(*torch.cuda.get_device_capability(device)))
