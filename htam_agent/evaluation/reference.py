@@ -86,7 +86,8 @@ class Reference:
         if ask.prepare is not None:
             return Told(prepared=self.prepare(ask.prepare))
         if ask.judge is not None:
-            return Told(judged=self.judge(ask.judge))
+            with verify.one_thread():
+                return Told(judged=self.judge(ask.judge))
         if ask.warm is not None:
             return Told(timed=self._opponents.warm(ask.warm, self._shared_inputs()))
         assert ask.block is not None, "a question has one field"

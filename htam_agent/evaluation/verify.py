@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from htam_agent.evaluation.messages import Finding
@@ -26,7 +27,7 @@ from htam_agent.words import Protocol
 if TYPE_CHECKING:
     import torch
 
-CHUNK_BYTES = {"cpu": 1 << 20, "cuda": 64 << 20}
+CHUNK_BYTES = {"cpu": 1 << 18, "cuda": 64 << 20}
 """Bytes of one chunk: on a CPU its handful of temporaries stay in the cache, on CUDA a chunk is worth its launches."""
 FAMILIES = (3.0, 0.01, -1.0)
 """Factors on floating inputs besides 1 (KernelBench-Verified)."""
@@ -41,6 +42,20 @@ def tolerance(protocol: Protocol, dtype: str, allowance: float = 0.0) -> float:
     if protocol in ("verified", "verified-fair"):
         return 1e-2 if half else 1e-3
     return max(1e-2 if half else 1e-4, 4.0 * allowance)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Comparing on a CPU inside runs on one thread: measured, cache-sized chunks are as fast as on two, and on a busy
+    machine many small parallel regions wait for each other (40 ms became seconds for 16 million elements)."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def compare(
