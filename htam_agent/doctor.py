@@ -87,12 +87,21 @@ def examine() -> Report:
         lambda: [_chroma(settings.chroma_url)],
     ]
     with ThreadPoolExecutor(len(checks)) as pool:
-        lines = [line for found in pool.map(lambda check: check(), checks) for line in found]
-    states = {line.name: line.state for line in lines}
-    backends: list[Backend] = ["cpp"] if states["g++ with OpenMP"] == "ok" else []
-    if states["NVIDIA GPU"] == states["NVRTC"] == "ok":
+        lines = [line for found in pool.map(_tried, checks) for line in found]
+    working = {line.name for line in lines if line.state == "ok"}
+    backends: list[Backend] = ["cpp"] if "g++ with OpenMP" in working else []
+    if {"NVIDIA GPU", "NVRTC"} <= working:
         backends = ["cuda", *backends]
     return Report(schema_="htam.doctor/1", backends=backends, checks=lines)
+
+
+def _tried(check: Callable[[], list[Line]]) -> list[Line]:
+    """A check that breaks is a finding of its own and does not hide the others."""
+    try:
+        return check()
+    except Exception as error:  # noqa: BLE001 - on a broken machine anything may fail
+        fact = f"a check failed: {type(error).__name__}: {error}"
+        return [Line(name="doctor", state="missing", fact=fact, remedy="Please report it, with `htam doctor --json`.")]
 
 
 TOOLS = {
@@ -121,10 +130,12 @@ def _python() -> Line:
 
 
 def _torch() -> Line:
-    version = torch_version()
+    version, remedy = torch_version(), "pip install 'torch>=2.9'"
     if not version:
-        return Line(name="torch", state="missing", fact="not installed", remedy="pip install 'torch>=2.9'")
-    cuda = _torch_cuda()
+        return Line(name="torch", state="missing", fact="not installed", remedy=remedy)
+    if tuple(map(int, version.split(".")[:2])) < (2, 9):
+        return Line(name="torch", state="missing", fact=f"{version} is older than 2.9", remedy=remedy)
+    cuda = _torch_cuda() or version.partition("+cu")[2]
     return Line(name="torch", state="ok", fact=f"{version}, " + (f"built for CUDA {cuda}" if cuda else "a CPU build"))
 
 
@@ -134,6 +145,8 @@ def _torch_cuda() -> str:
     if found is None or not found.submodule_search_locations:
         return ""
     path = Path(found.submodule_search_locations[0]) / "version.py"
+    if not path.is_file():
+        return ""
     match = re.search(r"^cuda[^=\n]*=\s*'([^']+)'", path.read_text(encoding="utf-8"), re.MULTILINE)
     return match.group(1) if match else ""
 

@@ -93,3 +93,17 @@ def test_torch_is_not_imported(tmp_path: Path, form: list[str]) -> None:
     imported = {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines() if line.startswith("import time:")}
     assert "htam_agent.doctor" in imported
     assert not imported & {"torch", "langgraph", "chromadb"}
+
+
+def test_a_check_that_breaks_does_not_hide_the_others(tmp_path: Path) -> None:
+    code = (
+        "import htam_agent.doctor as doctor, sys\n"
+        "def broken() -> None: raise OSError('no such luck')\n"
+        "doctor._python = broken\n"
+        "report = doctor.examine()\n"
+        "print(report.model_dump_json(by_alias=True))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
+    found = lines(ran)
+    assert "no such luck" in found["doctor"]["fact"]
+    assert found["g++ with OpenMP"]["state"] == "ok"
