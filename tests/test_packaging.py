@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -164,6 +165,14 @@ def test_make_says_that_python_is_missing() -> None:
     )  # fmt: skip
     assert ran.returncode == 2
     assert "no-such-python was not found. Install Python 3.11 to 3.14" in ran.stderr
+
+
+def test_the_ci_script_fails_when_a_command_fails() -> None:
+    ran = subprocess.run(
+        ["bash", str(ROOT / ".ci" / "run")],
+        capture_output=True, text=True, env={**os.environ, "PYTHON": "no-such-python"}, check=False,
+    )  # fmt: skip
+    assert ran.returncode != 0
 
 
 def test_no_tracked_file_names_a_machine_of_ours() -> None:
