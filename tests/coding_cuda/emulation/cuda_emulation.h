@@ -344,8 +344,25 @@ inline double rsqrt(double x) { return 1.0 / sqrt(x); }
 
 // The stand-ins for what a candidate writes in PTX. Each family has its own guard in the candidate's source.
 #define HTAM_PTX_CONVERT
-inline float half_to_float(unsigned short bits) { _Float16 value; memcpy(&value, &bits, 2); return (float)value; }
-inline unsigned short float_to_half(float value) { _Float16 narrow = (_Float16)value; unsigned short bits; memcpy(&bits, &narrow, 2); return bits; }
+inline float half_to_float(unsigned short bits) {
+    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    const float sign = bits >> 15 ? -1.0f : 1.0f;
+    if (exponent == 31) return fraction ? __int_as_float(0x7fc00000) : sign * __int_as_float(0x7f800000);
+    return sign * (exponent ? ldexpf((float)(1024 + fraction), exponent - 25) : ldexpf((float)fraction, -24));
+}
+inline unsigned short float_to_half(float value) {
+    const unsigned short sign = std::signbit(value) ? 0x8000 : 0;
+    const float size = fabsf(value);
+    if (value != value) return 0x7fff;
+    if (size == 0.0f) return sign;
+    if (size >= 65520.0f) return sign | 0x7c00;
+    int exponent = 0;
+    frexpf(size, &exponent);                              // size = f * 2^exponent with f in [0.5, 1)
+    const int unit = exponent - 11 > -24 ? exponent - 11 : -24;  // of the last place
+    const int steps = (int)nearbyintf(ldexpf(size, -unit));  // to even; at most 2048
+    if (unit == -24) return sign | steps;                 // subnormal, or the first normal numbers
+    return sign | (unsigned short)(((unit + 24) << 10) + steps);
+}
 inline float bfloat_to_float(unsigned short bits) { unsigned wide = (unsigned)bits << 16; float value; memcpy(&value, &wide, 4); return value; }
 inline unsigned short float_to_bfloat(float value) {
     unsigned bits; memcpy(&bits, &value, 4);
