@@ -65,6 +65,8 @@ class Code(Record):
     """Why there is no source, e.g. "the template coder cannot render aten.convolution"."""
     hopeless: bool = False
     """With a refusal: no other direction can help either, since the operator itself is beyond this coder."""
+    moved_bytes: int | None = None
+    """Bytes that the kernel moves through memory by its plan; None where there is no plan."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
     tokens_estimated: bool = False

@@ -7,6 +7,7 @@ that is not in the memory can therefore not be rendered.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, Self
 
 from pydantic import Field
@@ -52,10 +53,11 @@ class Plan(Record):
     """slot -> id of the strategy whose block fills it."""
     strategies: tuple[str, ...] = ()
 
-    def apply(self, strategy: str, edit: PlanEdit, slot: str | None) -> Plan:
-        """The plan after one strategy: the edit's set fields replace this plan's, its block fills `slot`."""
+    def apply(self, strategy: str, edit: PlanEdit, slot: str | None, more: Iterable[str] = ()) -> Plan:
+        """The plan after one strategy: the edit's set fields replace this plan's, its blocks fill `slot` and `more`."""
         changes: dict[str, object] = edit.model_dump(exclude_none=True)
-        changes["blocks"] = {**self.blocks, **({slot: strategy} if slot else {})}
+        slots = [*([slot] if slot else []), *more]
+        changes["blocks"] = {**self.blocks, **dict.fromkeys(slots, strategy)}
         changes["strategies"] = (*self.strategies, strategy)
         return Plan.model_validate({**self.model_dump(), **changes})
 

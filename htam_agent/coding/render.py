@@ -121,8 +121,9 @@ class Engine:
             if strategy is None:
                 return ""
             used.add(name)
+            text = strategy.block if name == strategy.slot else strategy.more_blocks.get(name, "")
             try:
-                return self.environment.from_string(strategy.block).render({**context, **local})
+                return self.environment.from_string(text).render({**context, **local})
             except (jinja2.TemplateError, ArithmeticError, TypeError, ValueError) as error:
                 raise RenderError(f"the block of strategy {strategy.id} cannot be rendered: {error}") from error
 

@@ -12,6 +12,7 @@ from htam_agent.coding.lowering import Unsupported, lower
 from htam_agent.coding.plan import Plan
 from htam_agent.coding.program import RowProgram
 from htam_agent.coding.render import SKELETONS, Engine, Rendered, Renderer, RenderError
+from htam_agent.coding.traffic import moved_bytes
 from htam_agent.memory.model import Strategy
 from htam_agent.operator import OperatorProfile
 from htam_agent.words import Backend
@@ -75,6 +76,7 @@ class TemplateCoder:
                 source=rendered.source,
                 strategy=strategy.id,
                 plan=edited,
+                moved_bytes=moved_bytes(program, edited, request.device),
                 note="; ".join(reasons),
                 seconds=time.perf_counter() - started,
             )
@@ -94,7 +96,7 @@ class TemplateCoder:
         if needs.plan_staging is not None and plan.staging not in needs.plan_staging:
             raise RenderError(f"the plan's staging is {plan.staging}, needed is {' or '.join(needs.plan_staging)}")
         try:
-            edited = plan.apply(strategy.id, strategy.edit, strategy.slot)
+            edited = plan.apply(strategy.id, strategy.edit, strategy.slot, strategy.more_blocks)
         except ValueError as error:
             raise RenderError(f"its edit does not fit the plan ({error})") from error
         known = {**self._strategies, strategy.id: strategy}

@@ -1,7 +1,8 @@
 """Symbolic tensors between a traced ATen graph and the row program.
 
 They are single scalar operations, reductions and shape changes. The ATen table (aten.py) builds them bottom up;
-lowering.py then walks them top down from the outputs, where it is known which element of the iteration space each tensor element meets.
+lowering.py then walks them top down from the outputs, where it is known which element of the iteration space each
+tensor element meets.
 """
 
 from __future__ import annotations

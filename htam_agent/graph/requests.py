@@ -33,6 +33,7 @@ def selection_state(state: State, context: Context, session: Session) -> Selecti
         plan_mapping=plan.mapping if plan else None,
         plan_staging=plan.staging if plan else None,
         plan_strategies=plan.strategies if plan else (),
+        device=session.bench.device,
         steps_left=context.options.steps - draft.step + 1,
         seed=context.options.seed + draft.step,
     )

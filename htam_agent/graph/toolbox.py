@@ -14,9 +14,13 @@ from pydantic import BaseModel
 
 from htam_agent.errors import InfrastructureError
 from htam_agent.graph.events import emit
+from htam_agent.graph.requests import stored_code
+from htam_agent.tools.traffic import with_traffic
 from htam_agent.verdict import CompileResult, Failure, FailureKind, ProfileResult, RunResult
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from langgraph.runtime import Runtime
 
     from htam_agent.graph.context import Context, Session
@@ -41,15 +45,18 @@ def call_tool(session: Session, name: str, kernel: str, kind: type[T]) -> T:
     )
 
 
-def _answer(session: Session, candidate: Candidate, name: str, kind: type[T]) -> tuple[T, Candidate]:
-    """The tool's answer for this attempt, from disk or from the tool; the candidate with the time added."""
+def _answer(
+    session: Session, candidate: Candidate, name: str, kind: type[T], finished: Callable[[T], T] = lambda answer: answer
+) -> tuple[T, Candidate]:
+    """The tool's answer for this attempt, from disk or from the tool and then `finished`; the candidate with the time
+    added."""
     folder = session.folder.candidate(candidate.step, candidate.index, candidate.attempt)
     record = f"{folder.relative_to(session.folder.root)}/{name}.json"
     stored = session.folder.read(record, kind)
     if stored is not None:
         return stored, candidate
     started = time.monotonic()
-    answer = call_tool(session, name, str(folder / "kernel.py"), kind)
+    answer = finished(call_tool(session, name, str(folder / "kernel.py"), kind))
     spent = time.monotonic() - started
     session.folder.write(record, answer)
     return answer, candidate.model_copy(update={"tool_seconds": candidate.tool_seconds + spent})
@@ -110,7 +117,15 @@ def _failure_kind(answer: RunResult) -> FailureKind:
 
 
 def profile_candidate(session: Session, runtime: Runtime[Context], candidate: Candidate) -> Candidate:
-    """Profile one correct candidate."""
-    answer, candidate = _answer(session, candidate, "profile", ProfileResult)
+    """Profile one correct candidate, with what its plan is known to move."""
+    code = stored_code(session, candidate.step, candidate.index, candidate.attempt)
+    moved = code.moved_bytes if code else None
+
+    def finished(profile: ProfileResult) -> ProfileResult:
+        if moved is None or candidate.time_ms is None:
+            return profile
+        return with_traffic(profile, moved, session.operator, session.bench.ceilings, candidate.time_ms)
+
+    answer, candidate = _answer(session, candidate, "profile", ProfileResult, finished)
     emit(runtime, "profiled", answer.diagnosis, step=candidate.step, attempt=candidate.attempt)
     return candidate.model_copy(update={"status": "profiled"})

@@ -65,6 +65,8 @@ class Strategy(Record):
     how: str
     slot: str | None = None
     block: str = ""
+    more_blocks: dict[str, str] = Field(default_factory=dict)
+    """Further slots and their blocks, for ways that are worth something only together."""
     edit: PlanEdit = Field(default_factory=PlanEdit)
     preconditions: Preconditions = Field(default_factory=Preconditions)
     pitfalls: list[str] = Field(default_factory=list)

@@ -26,10 +26,10 @@ def load_strategies(
 
     Raises StoreError with the code "strategy-file", which names the file, the entry and the field.
     """
-    single = isinstance(places, Path | str)
+    several = [places] if isinstance(places, Path | str) else places
     strategies: dict[str, Strategy] = {}
-    for place in [Path(places)] if isinstance(places, Path | str) and single else [Path(str(item)) for item in places]:
-        for file in _files(place):
+    for place in several:
+        for file in _files(Path(place)):
             strategies.update(_load(file, provenance))
     return strategies
 
