@@ -70,8 +70,10 @@ class Strategy(Record):
     edit: PlanEdit = Field(default_factory=PlanEdit)
     preconditions: Preconditions = Field(default_factory=Preconditions)
     pitfalls: list[str] = Field(default_factory=list)
+    prior: float = Field(0.2, ge=-1.0, le=1.0)
+    """Share of the remaining gap that the step is expected to close before anything is measured (memory/share.py)."""
     source: str = ""
-    """Where the advice comes from (vendor guide, measurement)."""
+    """Where the advice, and a prior that differs from the default, come from (vendor guide, measurement)."""
     provenance: Literal["seed", "user", "learned"] = "seed"
 
 

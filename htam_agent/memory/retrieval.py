@@ -10,9 +10,6 @@ import numpy as np
 from htam_agent.memory.index import Evidence, Memory
 from htam_agent.memory.model import Preconditions, ScoredStrategy, SelectionState, Strategy
 
-PRIOR_SHARE = 0.2
-"""Share of the gap that a strategy is expected to close before anything is measured."""
-
 PRIOR_COUNTS = 2.0
 
 SPECIFIC_SHARE = 0.03
@@ -25,7 +22,7 @@ TEXT_SHARE = 0.1
 def retrieve_strategies(state: SelectionState, direction: str, memory: Memory, limit: int = 5) -> list[ScoredStrategy]:
     """The at most `limit` best strategies of `direction` that apply and were not tried, best first.
 
-    The score is the expected share of the remaining gap, as for directions (attention.py): a prior of PRIOR_SHARE plus
+    The score is the expected share of the remaining gap, as for directions (attention.py): the strategy's own prior plus
     how well the advice fits (specific preconditions that hold, and likeness of words), worth PRIOR_COUNTS observations,
     averaged with the measured shares of this strategy, each weighted by the similarity of its state. A strategy that
     was never measured is therefore ranked by fit, and one that was measured often by its record. Ties go by id.
@@ -119,7 +116,7 @@ def _records(state: SelectionState, evidence: Evidence, wanted: set[str]) -> dic
 
 def _score(strategy: Strategy, likeness: float, records: list[tuple[float, float]]) -> ScoredStrategy:
     holding = len(strategy.preconditions.model_dump(exclude_none=True))
-    prior = PRIOR_SHARE + SPECIFIC_SHARE * min(holding, 3) + TEXT_SHARE * likeness
+    prior = strategy.prior + SPECIFIC_SHARE * min(holding, 3) + TEXT_SHARE * likeness
     counts = math.fsum(weight for weight, _ in records)
     total = math.fsum(weight * share for weight, share in records)
     score = (PRIOR_COUNTS * prior + total) / (PRIOR_COUNTS + counts)
