@@ -140,13 +140,9 @@ class Reference:
         outputs = outputs_of(self._order.task, self._model, given)
         self._output_tree, self._expected = flatten(outputs)
         self._expected = [tensor.detach() for tensor in self._expected]
-        self._mutated = [
-            not verify.same_bits(copy, tensor, "input").passed for copy, tensor in zip(copies, inputs, strict=True)
-        ]
-        self._changes = [
-            not verify.same_bits(tensor, before, "state").passed
-            for tensor, before in zip(tensors, self._initial, strict=True)
-        ]
+        with verify.one_thread():
+            self._mutated = _differ(copies, inputs)
+            self._changes = _differ(tensors, self._initial)
         self._finite = verify.all_finite(self._expected)
         self._restore(self._initial)
         self._changed = self._draw_changed_parameters()
@@ -234,17 +230,13 @@ class Reference:
     def _notes(self, random: bool, still_random: bool) -> tuple[list[Check], str]:
         _, inputs = flatten(self._drawn)
         self._expected = self._forward()
-        weak = verify.weak_against(self._expected, inputs, "strict")
-        loose = verify.weak_against(self._expected, inputs, "kernelbench")
-        notes = [
-            Check(
-                name="task-not-weak",
-                passed=not weak,
-                detail=f"a kernel that returns {weak} would pass: the task proves little"
-                if weak
-                else (f"under KernelBench's tolerance a kernel that returns {loose} would pass" if loose else ""),
-            )
-        ]
+        with verify.one_thread():
+            weak = verify.weak_against(self._expected, inputs, "strict")
+            loose = verify.weak_against(self._expected, inputs, "kernelbench")
+        detail = f"under KernelBench's tolerance a kernel that returns {loose} would pass" if loose else ""
+        if weak:
+            detail = f"a kernel that returns {weak} would pass: the task proves little"
+        notes = [Check(name="task-not-weak", passed=not weak, detail=detail)]
         if random:
             detail = "random operator: judged in evaluation mode"
             if still_random:
@@ -400,3 +392,8 @@ class Reference:
             else:
                 findings.append(verify.same_bits(flat_span(seen), flat_span(value), name))
         return findings
+
+
+def _differ(after: Sequence[torch.Tensor], before: Sequence[torch.Tensor]) -> list[bool]:
+    """For each pair, whether any bit changed."""
+    return [not verify.same_bits(ours, theirs, "tensor").passed for ours, theirs in zip(after, before, strict=True)]

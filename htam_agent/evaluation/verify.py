@@ -197,7 +197,8 @@ def rms(tensor: torch.Tensor) -> float:
 def all_finite(tensors: Sequence[torch.Tensor]) -> bool:
     """Whether every floating element is finite."""
     floating = (tensor for tensor in tensors if tensor.is_floating_point())
-    return all(bool(values.isfinite().all()) for tensor in floating for _, values, _ in _chunks(tensor, tensor))
+    with one_thread():
+        return all(bool(values.isfinite().all()) for tensor in floating for _, values, _ in _chunks(tensor, tensor))
 
 
 def relative_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
