@@ -70,14 +70,22 @@ BEFORE: dict[str, tuple[list[str], str]] = {
     "cuda-keep-fused-value": (["cuda-vector-4", "cuda-row-in-registers"], "residual-norm-gelu"),
 }
 
-NAMES = [name for name in BEFORE if name in STRATEGIES]
+NAMES = list(STRATEGIES)
+
+
+def trial(name: str) -> tuple[list[str], str]:
+    """The path before a strategy and the operator to try it on: a softmax where nothing else is said. Asynchronous
+    copies move 4 bytes at least, so that half-precision elements need packs."""
+    wide = ["cuda-vector-4"] if "arrival" in STRATEGIES[name].more_blocks else []
+    return BEFORE.get(name, (wide, "softmax"))
 
 
 def planned(program: RowProgram, path: list[str], **fields: object) -> Plan:
     """The default plan after the strategies of a path, with fields set on top."""
     plan = RENDERER.default_plan(program)
     for name in path:
-        plan = plan.apply(name, STRATEGIES[name].edit, STRATEGIES[name].slot)
+        strategy = STRATEGIES[name]
+        plan = plan.apply(name, strategy.edit, strategy.slot, strategy.more_blocks)
     return Plan.model_validate({**plan.model_dump(), **fields})
 
 

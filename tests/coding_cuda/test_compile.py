@@ -13,7 +13,7 @@ from htam_agent.backends.cuda import CudaBackend
 from htam_agent.verdict import CompileResult
 from tests.coding.kernels import traced
 from tests.coding.operators import Function, cases
-from tests.coding_cuda.support import BEFORE, NAMES, STRATEGIES, imported, rendered
+from tests.coding_cuda.support import NAMES, STRATEGIES, imported, rendered, trial
 
 BACKEND = CudaBackend(architecture="sm_90")
 
@@ -46,7 +46,7 @@ def test_strategy_builds_for_every_type(name: str, tmp_path: Path) -> None:
 
 
 def _build_one(name: str, dtype: torch.dtype, folder: Path) -> None:
-    before, operator = BEFORE[name]
+    before, operator = trial(name)
     columns = 29 if name == "cuda-thread-row" else 9001
     result = _built(_candidate(*cases(3, columns, dtype)[operator], [*before, name]), folder)
     assert result.kernels

@@ -9,7 +9,7 @@ import torch
 
 from tests.coding.kernels import TOLERANCE, error, traced
 from tests.coding.operators import cases
-from tests.coding_cuda.support import BEFORE, NAMES, RENDERER, STRATEGIES, imported, planned, rendered
+from tests.coding_cuda.support import NAMES, RENDERER, STRATEGIES, imported, planned, rendered, trial
 
 pytestmark = [
     pytest.mark.gpu,
@@ -28,7 +28,7 @@ def test_strategy_on_the_device(index: int, name: str, columns: int) -> None:
     allowed = STRATEGIES[name].preconditions.dtypes or ["float32", "float16", "bfloat16"]
     dtype: torch.dtype = getattr(torch, allowed[(index + columns % 2) % len(allowed)])
     columns = 29 if name == "cuda-thread-row" else columns
-    before, operator = BEFORE[name]
+    before, operator = trial(name)
     module, inputs = cases(300, columns, dtype)[operator]
     profile, program = traced(module, inputs)
     refusal = RENDERER.refusal(program, planned(program, [*before, name]))
