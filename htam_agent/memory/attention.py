@@ -5,12 +5,14 @@ and measurements are all shares, so that they can be averaged and none has to be
 
 **The formula.** For a direction d in state s after the path p (p1 the nearest step):
 
-    score(d) = (n0 * fit(d) + sum_j g^(j-1) * n_e * prior_e + sum_i w_i * y_i)
-             / (n0 +          sum_j g^(j-1) * n_e +           sum_i w_i)   -  damping(d)  +  exploration(d)
+    score(d) = (n0 * fit(d) + n1 * promise(d) + sum_j g^(j-1) * n_e * prior_e + sum_i w_i * y_i)
+             / (n0 + n1 + sum_j g^(j-1) * n_e + sum_i w_i)   -  damping(d)  +  exploration(d)
 
 - `fit(d)` = SYMPTOM_SHARE x how well d answers the bottleneck (Direction.symptoms), worth n0 = SYMPTOM_COUNTS
   observations. Before anything was profiled the bottleneck is unknown; then it is what d says for `unknown`, or the
   mean of what it says.
+- `promise(d)` is the highest prior among d's strategies that may be used now, worth n1 = STRATEGY_COUNTS
+  observations: a direction whose strong strategies are in the kernel already has little left to give.
 - transitions e = (p_j -> d), each with the prior and the pseudo-counts that its author gave. g = POSITION_DECAY: each
   step further back weighs half, since the kernel at hand was shaped most by the last step. At the first step the
   transitions out of START speak. Where there is no transition, nothing is said, rather than zero.
@@ -52,6 +54,7 @@ SYMPTOM_SHARE = 0.35
 closed to a tenth, which is what good kernels reach."""
 
 SYMPTOM_COUNTS = 2.0
+STRATEGY_COUNTS = 2.0
 USED_UP = 0.25
 DAMPING = 0.3
 CLOSED_NOTHING = 0.01
@@ -68,7 +71,9 @@ def score_directions(state: SelectionState, memory: Memory) -> list[ScoredDirect
     offered = _offered(state, memory)
     experiences = _experiences(state, memory, {name for names in offered.values() for name in names})
     scored = [
-        _Terms(state, memory.directions[name], memory, experiences.get(name, [])).scored()
+        _Terms(
+            state, memory.directions[name], memory, experiences.get(name, []), _promise(offered[name], memory)
+        ).scored()
         for name in offered
         if name in memory.directions
     ]
@@ -95,6 +100,11 @@ def _offered(state: SelectionState, memory: Memory) -> dict[str, list[str]]:
         if applicable(strategy, state) is None:
             offered.setdefault(strategy.direction, []).append(strategy.id)
     return offered
+
+
+def _promise(names: list[str], memory: Memory) -> float:
+    """The highest prior of these strategies."""
+    return max(memory.strategies[name].prior for name in names)
 
 
 @dataclass(frozen=True)
@@ -127,6 +137,7 @@ class _Terms:
     direction: Direction
     memory: Memory
     experiences: list[_Weighted]
+    promise: float
     transitions: list[tuple[float, Transition]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -139,6 +150,7 @@ class _Terms:
         damping, exploration = self._damping(), self._exploration(counts)
         score = max(-1.0, min(1.0, mean - damping + exploration))
         parts = [f"{score:.2f} of the remaining gap expected", self._symptom_words()]
+        parts.append(f"{self.promise:.2f} by its most promising strategy")
         if self.transitions:
             parts.append(self._transition_words())
         if self.experiences:
@@ -150,8 +162,8 @@ class _Terms:
         return ScoredDirection(direction=self.direction.id, score=score, why="; ".join(parts) + ".")
 
     def _posterior(self) -> tuple[float, float]:
-        """Mean and total counts of the three kinds of knowledge. fsum is exact, so that order does not matter."""
-        terms = [(SYMPTOM_COUNTS, SYMPTOM_SHARE * self._fit())]
+        """Mean and total counts of the kinds of knowledge. fsum is exact, so that order does not matter."""
+        terms = [(SYMPTOM_COUNTS, SYMPTOM_SHARE * self._fit()), (STRATEGY_COUNTS, self.promise)]
         terms += [(weight * edge.pseudo_counts, edge.prior) for weight, edge in self.transitions]
         terms += [(each.weight, each.share) for each in self.experiences]
         counts = math.fsum(count for count, _ in terms)
