@@ -29,6 +29,8 @@ def learn_step(state: State, runtime: Runtime[Context], session: Session) -> Sta
     """Close the step under way. Writes steps/NNNN.json and the experiences, both under idempotent names."""
     draft, before = state["draft"], state.get("best")
     candidates = [candidate for candidate in state["candidates"].values() if candidate.step == draft.step]
+    if all(_refused_at_once(candidate) for candidate in candidates):
+        return _open_again(state, runtime, draft, candidates)
     for candidate in candidates:
         _remember(state, context_of(runtime), session, candidate)
     winner = _winner(candidates)
@@ -39,8 +41,6 @@ def learn_step(state: State, runtime: Runtime[Context], session: Session) -> Sta
     session.folder.write(f"steps/{draft.step:04d}.json", record)
     emit(runtime, "learned", f"{record.strategy}: {record.verdict}", step=draft.step, speedup=record.speedup.best)
     used = [name for candidate in candidates for name in candidate.tried]
-    if not used:
-        used = list(draft.strategies)  # the coder refused them all: they do not fit this kernel
     after: State = {
         "best": best,
         "past": [*state.get("past", []), _past(session, record, before, winner)][-PREFIX_LENGTH:],
@@ -52,6 +52,22 @@ def learn_step(state: State, runtime: Runtime[Context], session: Session) -> Sta
     }
     after["stop"] = _stop(after, context_of(runtime).options, draft, candidates)
     return after
+
+
+def _refused_at_once(candidate: Candidate) -> bool:
+    """The coder found, at no cost, that none of the strategies fits this kernel."""
+    return candidate.failure is not None and not (candidate.tried or candidate.hopeless or candidate.tokens)
+
+
+def _open_again(state: State, runtime: Runtime[Context], draft: Draft, candidates: list[Candidate]) -> State:
+    """Nothing was built or measured, so no step was taken: the strategies are masked and the step is opened anew."""
+    reasons = [candidate.failure.reason for candidate in candidates if candidate.failure]
+    emit(runtime, "refused", reasons[0] if reasons else "", step=draft.step)
+    return {
+        "draft": draft.model_copy(update={"step": draft.step - 1}),
+        "tried": sorted({*state.get("tried", []), *draft.strategies}),
+        "stop": "" if draft.strategies else "no strategy could be retrieved",
+    }
 
 
 def _winner(candidates: list[Candidate]) -> Candidate | None:

@@ -137,11 +137,14 @@ def generate(state: State, runtime: Runtime[Context]) -> State:
 
 
 def _ask(context: Context, session: Session, request: CodeRequest, candidate: Candidate) -> Code:
-    """Ask the coder and store its answer before anything else happens to it."""
+    """Ask the coder and store its answer before anything else happens to it. A refusal that cost nothing is not stored:
+    the step is opened again with other strategies under the same number."""
     if candidate.attempt == 0:
         code = context.coder.generate(request)
     else:
         code = context.coder.repair(repair_request(request, session, candidate))
+    if not code.source and not code.prompt_tokens:
+        return code
     folder = session.folder.candidate(candidate.step, candidate.index, candidate.attempt)
     if code.source:
         write_atomically(folder / "kernel.py", code.source)
