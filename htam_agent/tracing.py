@@ -130,9 +130,9 @@ def _trace(
     # Detached: a tensor that is given twice must be two inputs to the tracer, which tells tensors apart by identity.
     everything = [tensor.detach() for tensor in [*parameters.values(), *buffers.values(), *tensors.values()]]
     with torch.no_grad():
-        traced = make_fx(
-            functionalize(forward, remove="mutations"), tracing_mode="fake", _allow_non_fake_inputs=True
-        )(*everything)
+        traced = make_fx(functionalize(forward, remove="mutations"), tracing_mode="fake", _allow_non_fake_inputs=True)(
+            *everything
+        )
     traced.graph.eliminate_dead_code()
     sources = [("parameter", key) for key in parameters] + [("buffer", key) for key in buffers]
     sources += [("input", key) for key in tensors]
@@ -328,7 +328,7 @@ def _untraced(
 
 
 def _packet(target: str) -> str:
-    """"aten.add.Tensor" -> "aten.add"."""
+    """ "aten.add.Tensor" -> "aten.add"."""
     return ".".join(target.split(".")[:2])
 
 

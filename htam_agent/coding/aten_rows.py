@@ -248,4 +248,3 @@ ROWS: dict[str, Meaning] = {
     "_native_batch_norm_legit_no_training": _batch_norm_inference,
     "mse_loss": _mse_loss, "smooth_l1_loss": _huber_like(True), "huber_loss": _huber_like(False),
 }  # fmt: skip
-

@@ -49,9 +49,7 @@ def sizes_of(program: RowProgram) -> Sizes:
             return FIXED
     if not batched or any(not source.startswith("input:") for source in batched):
         return FIXED
-    return Sizes(
-        generality="batch", batched=list(dict.fromkeys(batched)), rows_per_item=program.rows // batch
-    )
+    return Sizes(generality="batch", batched=list(dict.fromkeys(batched)), rows_per_item=program.rows // batch)
 
 
 def _is_any(program: RowProgram) -> bool:

@@ -36,9 +36,7 @@ def runs_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[Run, ...]
     return tuple(runs)
 
 
-def reshaped(
-    shape: tuple[int, ...], strides: tuple[int, ...], wanted: tuple[int, ...]
-) -> tuple[int, ...] | None:
+def reshaped(shape: tuple[int, ...], strides: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...] | None:
     """Strides of the same elements under another shape; None when a dimension would straddle two runs."""
     runs = runs_of(shape, strides)
     if runs is None:

@@ -27,9 +27,7 @@ class TemplateCoder:
 
     name = "template"
 
-    def __init__(
-        self, strategies: Mapping[str, Strategy] | Iterable[Strategy], skeletons: Path = SKELETONS
-    ) -> None:
+    def __init__(self, strategies: Mapping[str, Strategy] | Iterable[Strategy], skeletons: Path = SKELETONS) -> None:
         items = strategies.values() if isinstance(strategies, Mapping) else strategies
         self._strategies = {strategy.id: strategy for strategy in items}
         self._engine = Engine(skeletons)

@@ -158,9 +158,7 @@ def test_what_only_one_strategy_brings_is_gone_without_it(strategy: str, case: s
 def test_a_block_that_fails_is_refused_with_its_name() -> None:
     case = (Function(torch.relu), [torch.randn(3, 4)])
     for block in ("{{ nothing_of_this_name }}", "{% if %}", "{{ ''.__class__.__mro__ }}", "{{ 1 // 0 }}"):
-        bad = Strategy(
-            id="bad", direction="data-reuse", backend="cpp", title="", how="", slot="row_begin", block=block
-        )
+        bad = Strategy(id="bad", direction="data-reuse", backend="cpp", title="", how="", slot="row_begin", block=block)
         answer = TemplateCoder({**SEED, "bad": bad}).generate(request(case, [bad]))
         assert answer.source == ""
         assert "block of strategy bad" in answer.refusal
