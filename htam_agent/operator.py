@@ -33,7 +33,7 @@ class NodeReference(Record):
     node: str
 
 
-Argument = TypeAliasType("Argument", "bool | int | float | str | None | NodeReference | list[Argument]")
+Argument = TypeAliasType("Argument", "bool | int | float | str | NodeReference | list[Argument] | None")
 """An operator's argument as JSON: dtypes, devices and memory formats appear as their strings."""
 
 

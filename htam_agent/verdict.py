@@ -96,7 +96,7 @@ class CompileResult(Record):
     backend: Backend
     log: str = ""
     binary: str = ""
-    """Path of the cubin or shared library; empty when the file builds itself (load_inline) or there is nothing to build."""
+    """Path of the cubin or shared library; empty when the file builds itself (load_inline), or has nothing to build."""
     folder: str = ""
     """The candidate's own folder: its file and its binary lie there."""
     seconds: float = 0.0

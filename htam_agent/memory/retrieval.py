@@ -22,8 +22,8 @@ TEXT_SHARE = 0.1
 def retrieve_strategies(state: SelectionState, direction: str, memory: Memory, limit: int = 5) -> list[ScoredStrategy]:
     """The at most `limit` best strategies of `direction` that apply and were not tried, best first.
 
-    The score is the expected share of the remaining gap, as for directions (attention.py): the strategy's own prior plus
-    how well the advice fits (specific preconditions that hold, and likeness of words), worth PRIOR_COUNTS observations,
+    The score is the expected share of the remaining gap, as for directions (attention.py): the strategy's own prior
+    plus how well the advice fits (specific preconditions that hold, and likeness of words), worth PRIOR_COUNTS observations,
     averaged with the measured shares of this strategy, each weighted by the similarity of its state. A strategy that
     was never measured is therefore ranked by fit, and one that was measured often by its record. Ties go by id.
     """

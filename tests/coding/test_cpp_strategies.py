@@ -66,9 +66,10 @@ def check(path: list[str], case: str, dtype: torch.dtype, shapes: list[tuple[int
     return applied
 
 
-def test_the_seed_covers_every_direction() -> None:
+def test_the_seed_covers_every_direction_but_fusion() -> None:
     assert len(STRATEGIES) >= 14
-    assert {strategy.direction for strategy in STRATEGIES.values()} == DIRECTIONS
+    # Rendering fuses the whole operator from the first step on, so that there is nothing left for operator-fusion.
+    assert {strategy.direction for strategy in STRATEGIES.values()} == DIRECTIONS - {"operator-fusion"}
     for strategy in STRATEGIES.values():
         assert strategy.backend == "cpp"
         assert strategy.how

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.command import ROOT, clean_environment, htam
 
-TASK = ROOT / "tests" / "tasks" / "layer_norm_gelu.py"
+TASK = ROOT / "tests" / "tasks" / "pointwise_chain.py"
 STEPS = 2
 FAST = ("compile", "learn")
 NODES = (

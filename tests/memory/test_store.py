@@ -269,7 +269,7 @@ def test_a_folder_that_this_user_may_not_write(folder: Path, store: MemoryStore)
         "from htam_agent.memory.connection import prepare\nos.setuid(65534)\n"
         "try:\n    prepare(Path(sys.argv[1]))\nexcept StoreError as error:\n    print(error.code, error)\n"
     )
-    for parent in [folder, *folder.parents][:4]:
+    for parent in [folder, *folder.parents][:5]:
         parent.chmod(0o755)
     done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("memory-unwritable")
