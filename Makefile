@@ -3,7 +3,7 @@
 # for `make gpu` WHEELS (a folder of wheels for a machine without a network) and KERNELBENCH (a checkout of KernelBench).
 
 PYTHON ?= python3
-PYTEST_ARGS ?=
+PYTEST_ARGS ?= -q -n auto --maxprocesses 4 --dist worksteal
 export TORCH_INDEX
 
 BIN := .venv/bin
@@ -56,7 +56,7 @@ ifdef KERNELBENCH
 	$(GPU_BIN)/python benchmarks/h200_first_loop.py --kernelbench $(KERNELBENCH) --out benchmarks/results/h200-first-loop.json
 else
 	$(GPU_BIN)/htam optimize $(DEMO) --backend cuda --coder template --require-faster --faster-than eager
-	$(GPU_BIN)/python -m pytest -m gpu $(PYTEST_ARGS)
+	$(GPU_BIN)/python -m pytest -q -m gpu
 endif
 
 clean:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from htam_agent.verdict import Check, Interval, RunResult, Speedups, Times
+from htam_agent.verdict import Check, Interval, Speedups, Times
 from htam_agent.words import Backend, Policy, Precision, Protocol, Record, Stage, Verdict
 
 if TYPE_CHECKING:
@@ -54,45 +54,36 @@ def evaluate_kernels(task: Task, kernels: list[Path], settings: Settings) -> Ite
 
     Raises UsageError when the task, or the machine's backend, is at fault.
     """
+    from htam_agent.evaluation.bench import evaluate_files
+    from htam_agent.evaluation.judge import PROTOCOLS
     from htam_agent.services import open_bench, run_options
 
     options = run_options(settings)
     with tempfile.TemporaryDirectory(prefix="htam-evaluate-") as folder:
-        bench = open_bench(task, options, Path(folder))
-        try:
-            bench.open()
-            bench.baselines()
-            for kernel in kernels:
-                answer = _judge(bench, kernel)
-                yield Evaluation(
-                    kernel=str(kernel),
-                    task=task.id,
-                    backend=options.backend,
-                    device=bench.device.name,
-                    precision=options.precision,
-                    protocol=options.protocol,
-                    policy=bench.policy,
-                    verdict=answer.verdict,
-                    stage=answer.stage,
-                    reason=answer.reason,
-                    protocols=answer.protocols,
-                    speedup=answer.speedup,
-                    interval=answer.interval,
-                    faster=answer.faster,
-                    times_ms=answer.times_ms,
-                    checks=answer.checks,
-                    confinement=answer.confinement,
-                    confinement_missing=answer.confinement_missing,
-                    seconds=answer.seconds,
-                )
-        finally:
-            bench.close()
 
+        def new() -> Bench:
+            return open_bench(task, options, Path(folder), PROTOCOLS)
 
-def _judge(bench: Bench, kernel: Path) -> RunResult:
-    built = bench.compile(kernel)
-    if built.ok:
-        return bench.run(built)
-    return RunResult(
-        verdict="failed", stage=built.stage, reason=built.reason or built.log[:2000], seconds=built.seconds
-    )
+        results = evaluate_files(new, kernels)
+        for kernel, (bench, answer) in zip(kernels, results, strict=True):
+            yield Evaluation(
+                kernel=str(kernel),
+                task=task.id,
+                backend=options.backend,
+                device=bench.device.name,
+                precision=options.precision,
+                protocol=options.protocol,
+                policy=bench.policy,
+                verdict=answer.verdict,
+                stage=answer.stage,
+                reason=answer.reason,
+                protocols=answer.protocols,
+                speedup=answer.speedup,
+                interval=answer.interval,
+                faster=answer.faster,
+                times_ms=answer.times_ms,
+                checks=answer.checks,
+                confinement=answer.confinement,
+                confinement_missing=answer.confinement_missing,
+                seconds=answer.seconds,
+            )

@@ -10,7 +10,7 @@ from htam_agent.errors import BackendUnavailable
 from htam_agent.runs.records import RunOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from langchain_core.tools import BaseTool
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from htam_agent.memory.store import MemoryStore
     from htam_agent.settings import Settings
     from htam_agent.task import Task
-    from htam_agent.words import Backend
+    from htam_agent.words import Backend, Protocol
 
 
 def choose_backend(wanted: str) -> Backend:
@@ -94,8 +94,9 @@ def make_coder(options: RunOptions, settings: Settings, memory: MemoryStore) -> 
     return coder
 
 
-def open_bench(task: Task, options: RunOptions, folder: Path) -> Bench:
-    """An evaluator of this task; its processes start when it is opened."""
+def open_bench(task: Task, options: RunOptions, folder: Path, protocols: Sequence[Protocol] | None = None) -> Bench:
+    """An evaluator of this task; its processes start when it is opened. `protocols` get a verdict besides the one that
+    decides (None: those that cost no further call)."""
     from htam_agent.evaluation.bench import Bench, Limits
 
     return Bench(
@@ -103,6 +104,7 @@ def open_bench(task: Task, options: RunOptions, folder: Path) -> Bench:
         backend=options.backend,
         precision=options.precision,
         protocol=options.protocol,
+        protocols=protocols,
         policy=options.policy,
         folder=folder,
         limits=Limits(build_seconds=options.build_seconds, run_seconds=options.run_seconds),

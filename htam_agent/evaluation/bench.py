@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,7 +18,7 @@ from htam_agent.evaluation.baselines import measure_baselines, missing_reason
 from htam_agent.evaluation.channel import Garbled
 from htam_agent.evaluation.compiling import compile_candidate
 from htam_agent.evaluation.evaluation import Evaluation, not_run
-from htam_agent.evaluation.judge import PROTOCOLS, Reference, raise_trouble
+from htam_agent.evaluation.judge import Reference, raise_trouble
 from htam_agent.evaluation.messages import Ask, Load, Loaded, Told
 from htam_agent.evaluation.policy import default_policy
 from htam_agent.evaluation.process import Gone, Harness, Hung, tail
@@ -27,7 +26,7 @@ from htam_agent.evaluation.session import Limits, Seeds, Session
 from htam_agent.operator import OperatorProfile
 from htam_agent.task import Task
 from htam_agent.verdict import Ceilings, CompileResult, DeviceFacts, ProfileResult, RunResult, Times
-from htam_agent.words import Backend, Policy, Precision, Protocol
+from htam_agent.words import Backend, Policy, Precision, Protocol, Verdict
 
 __all__ = ["Bench", "Limits", "evaluate_files"]
 
@@ -223,55 +222,28 @@ def cheap_beside(protocol: Protocol) -> tuple[Protocol, ...]:
 
 
 def evaluate_files(
-    task: Task,
-    kernels: Sequence[Path],
-    *,
-    backend: Backend,
-    precision: Precision = "tf32",
-    protocol: Protocol = "strict",
-    policy: Policy | None = None,
-    seed: int | None = None,
-    folder: Path | None = None,
-    limits: Limits | None = None,
-    compile_baseline: bool | None = None,
-    timing: bool = True,
-) -> Iterator[RunResult]:
-    """The verdict of each candidate file under every protocol, in order; one bad file never fails the others.
+    new: Callable[[], Bench], kernels: Sequence[Path], *, timing: bool = True
+) -> Iterator[tuple[Bench, RunResult]]:
+    """The result of each candidate file, in order, with the bench that judged it; one bad file never fails the others.
 
-    `folder` None: a temporary one. A harness that dies under a candidate is started anew for the next; that candidate's
-    verdict is `failed` with the reason. Raises TaskError and BackendUnavailable before the first verdict.
+    `new` makes a bench that is not open. A harness that dies under a candidate is started anew for the next; that
+    candidate is quarantined with the reason. Raises TaskError and BackendUnavailable before the first result.
     """
-    with tempfile.TemporaryDirectory(prefix="htam-evaluate-") as temporary:
-
-        def new() -> Bench:
-            return Bench(
-                task,
-                backend=backend,
-                precision=precision,
-                protocol=protocol,
-                protocols=PROTOCOLS,
-                policy=policy,
-                seed=seed,
-                folder=folder or Path(temporary),
-                limits=limits,
-                compile_baseline=compile_baseline,
-            )
-
-        bench = new()
+    bench = new()
+    try:
         bench.open()
-        try:
-            for kernel in kernels:
-                try:
-                    yield bench.run(bench.compile(kernel), timing=timing)
-                except WorkerError as error:
-                    yield RunResult(
-                        verdict="failed",
-                        stage="run",
-                        reason=f"the harness failed: {error}",
-                        protocols=dict.fromkeys(PROTOCOLS, "failed"),
-                    )
-                    bench.close()
-                    bench = new()
-                    bench.open()
-        finally:
-            bench.close()
+        for kernel in kernels:
+            try:
+                result = bench.run(bench.compile(kernel), timing=timing)
+            except WorkerError as error:
+                reason = f"the harness failed: {error}"
+                verdicts: dict[Protocol, Verdict] = dict.fromkeys(bench.protocols, "quarantined")
+                result = RunResult(verdict="quarantined", stage="run", reason=reason, protocols=verdicts)
+                yield bench, result
+                bench.close()
+                bench = new()
+                bench.open()
+            else:
+                yield bench, result
+    finally:
+        bench.close()

@@ -106,7 +106,7 @@ class Context:
     def _open(self, task: Task, folder: RunFolder) -> Session:
         from htam_agent.tracing import features_of
 
-        bench = self.open_bench(task, self.options, folder.root)
+        bench = self.open_bench(task, self.options, folder.scratch())
         try:
             operator = bench.open()
             folder.write("operator.json", operator)

@@ -23,9 +23,10 @@ def retrieve_strategies(state: SelectionState, direction: str, memory: Memory, l
     """The at most `limit` best strategies of `direction` that apply and were not tried, best first.
 
     The score is the expected share of the remaining gap, as for directions (attention.py): the strategy's own prior
-    plus how well the advice fits (specific preconditions that hold, and likeness of words), worth PRIOR_COUNTS observations,
-    averaged with the measured shares of this strategy, each weighted by the similarity of its state. A strategy that
-    was never measured is therefore ranked by fit, and one that was measured often by its record. Ties go by id.
+    plus how well the advice fits (specific preconditions that hold, and likeness of words), worth PRIOR_COUNTS
+    observations, averaged with the measured shares of this strategy, each weighted by the similarity of its state. A
+    strategy that was never measured is therefore ranked by fit, and one that was measured often by its record. Ties go
+    by id.
     """
     found = [s for s in memory.strategies.values() if s.direction == direction and applicable(s, state) is None]
     likeness = _likeness(state, found, memory)

@@ -42,7 +42,8 @@ def keep_under_cap(runs: Path, cap_bytes: int) -> list[str]:
         if not folder.path("result.json").exists():
             continue
         before = sizes[folder.root]
-        shutil.rmtree(folder.path("candidates"), ignore_errors=True)
+        for name in ("candidates", "bench"):
+            shutil.rmtree(folder.path(name), ignore_errors=True)
         for path in folder.root.glob("checkpoints.sqlite*"):
             path.unlink(missing_ok=True)
         after = folder_bytes(folder.root)

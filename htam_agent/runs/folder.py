@@ -5,6 +5,7 @@
     baselines.json              reference times and the floor
     steps/0001.json             one finished step
     candidates/0001-0-0/        kernel.py, code.json, compile.json, run.json, profile.json  (step-index-attempt)
+    bench/                      the evaluator's scratch: builds, logs, the candidates' own folders
     checkpoints.sqlite          the graph's own state
     kernel.py, result.json, report.md
 
@@ -88,6 +89,18 @@ class RunFolder:
 
     def path(self, name: str) -> Path:
         return self.root / name
+
+    def scratch(self) -> Path:
+        """The evaluator's folder, made when missing.
+
+        Raises RunError when it cannot be.
+        """
+        path = self.root / "bench"
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise write_error(path / "any", error) from error
+        return path
 
     def candidate(self, step: int, index: int, attempt: int) -> Path:
         """Folder of one attempt at one candidate."""

@@ -14,6 +14,7 @@ import pytest
 from htam_agent.errors import InfrastructureError, TaskError, WorkerError
 from htam_agent.evaluation.bench import Bench, Limits, evaluate_files
 from htam_agent.evaluation.confinement import LAYERS, confinement_report
+from htam_agent.evaluation.judge import PROTOCOLS
 from htam_agent.task import Task
 from htam_agent.verdict import RunResult, Times
 from tests.evaluation.samples import FORWARD, NAMED_FAILURES, TASK, WRONG, candidate
@@ -329,7 +330,13 @@ def test_one_bad_file_never_fails_the_others(tmp_path: Path) -> None:
         (tmp_path / f"{index}.py").write_text(text)
     kernels = [tmp_path / f"{index}.py" for index in range(len(texts))]
     task = Task.parse(str(tmp_path / "task.py"))
-    results = list(evaluate_files(task, kernels, backend="cpp", timing=False, limits=Limits(run_seconds=20)))
+    limits, folder = Limits(run_seconds=20), tmp_path / "evaluations"
+    folder.mkdir()
+
+    def new() -> Bench:
+        return Bench(task, backend="cpp", limits=limits, folder=folder, protocols=PROTOCOLS)
+
+    results = [result for _, result in evaluate_files(new, kernels, timing=False)]
     assert [result.verdict for result in results] == ["correct", "failed", "failed", "wrong", "correct"]
     assert all(len(result.protocols) == 4 for result in results)
     assert set(results[0].protocols.values()) == {"correct"}

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -29,25 +30,25 @@ NODES = (
 )
 
 
-def killed_at(node: str, visit: int, folder: Path) -> Path:
+OPTIONS = ("--backend", "cpp", "--steps", str(STEPS), "--seed", "7", "--json")
+
+
+def killed_at(
+    node: str,
+    visit: int,
+    folder: Path,
+    task: Path = TASK,
+    options: Sequence[str] = OPTIONS,
+    settings: Mapping[str, str] | None = None,
+) -> Path:
     """Start a run that dies at the end of this node's `visit`-th call; returns its folder."""
     run = folder / "run"
-    arguments = ["optimize", str(TASK), "--backend", "cpp", "--steps", str(STEPS), "--seed", "7", "--json"]
     script = ROOT / "tests" / "support" / "killed_run.py"
+    places = ["--out", str(run), "--memory", str(folder / "memory")]
     done = subprocess.run(
-        [
-            sys.executable,
-            str(script),
-            node,
-            str(visit),
-            *arguments,
-            "--out",
-            str(run),
-            "--memory",
-            str(folder / "memory"),
-        ],
+        [sys.executable, str(script), node, str(visit), "optimize", str(task), *options, *places],
         cwd=folder,
-        env=clean_environment(folder),
+        env=clean_environment(folder, **(settings or {})),
         capture_output=True,
         text=True,
         timeout=180,
