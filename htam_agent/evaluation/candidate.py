@@ -146,7 +146,7 @@ class Candidate:
                 return Answer(ok=True, milliseconds=[self._stopwatch.warm(function, order.warm_seconds)])
             times, outputs = self._stopwatch.block(function, order.calls)
         self._last_outputs: object = outputs
-        return Answer(ok=True, milliseconds=times)
+        return Answer(ok=True, milliseconds=times, hidden_ms=self._stopwatch.hidden_ms)
 
     def _hand_over_last(self) -> Answer:
         """The outputs of the last timed call, which are then freed: the reference keeps none either."""

@@ -8,7 +8,14 @@ import time
 
 from htam_agent.evaluation.judge import Reference, Stop, Subject, Verification
 from htam_agent.evaluation.messages import Answer, Ask, Block, Measure, Order, Prepare, Trial, Variant, Warm
-from htam_agent.evaluation.timing import LEAST_ROUNDS, ROBUST_ROUNDS, calls_for, clocks_disagree, settled
+from htam_agent.evaluation.timing import (
+    LEAST_ROUNDS,
+    ROBUST_ROUNDS,
+    calls_for,
+    clocks_disagree,
+    settled,
+    works_elsewhere,
+)
 from htam_agent.words import Protocol
 
 WARM_SECONDS = {"cpu": 0.1, "cuda": 0.05}
@@ -123,6 +130,7 @@ class Clocking:
             raise Stop("quarantined", "time", "the candidate's process gave times that cannot be")
         rounds.blocks += 1
         disagreement = clocks_disagree(answer.milliseconds, wall, self._device)
+        disagreement = disagreement or works_elsewhere(answer.milliseconds, answer.hidden_ms)
         if disagreement:
             rounds.disagreements.append(disagreement)
         return answer.milliseconds

@@ -237,6 +237,7 @@ class Answer(Letter):
     tensors: list[TensorSpec] = Field(default_factory=list)
     operators: list[str] = Field(default_factory=list)
     milliseconds: list[float] = Field(default_factory=list)
+    hidden_ms: float = 0.0
     launches: list[Launch] = Field(default_factory=list)
 
 

@@ -59,3 +59,14 @@ def test_another_stream_and_another_thread() -> None:
         z = pool.submit(lambda: kernel(x)).result()
     torch.cuda.synchronize()
     assert torch.allclose(z, torch.softmax(x, -1), atol=1e-6)
+
+
+def test_more_elements_than_half_of_what_an_int_counts() -> None:
+    """The step after the last tile must not overflow: plain loops over 1.2 billion elements, one for each thread."""
+    module, inputs = torch.nn.ReLU(), [torch.empty(1200, 1_000_000, dtype=torch.float16, device="meta")]
+    file = imported(rendered(*traced(module, inputs), []))
+    x = torch.randn(1200, 1_000_000, dtype=torch.float16, device="cuda")
+    with torch.no_grad():
+        y = file.ModelNew()(x)
+    assert all(torch.equal(y[row], torch.relu(x[row])) for row in range(0, 1200, 100))
+    assert torch.equal(y[-1], torch.relu(x[-1]))

@@ -143,4 +143,4 @@ SIDE_STREAM = candidate(
     """,
     init="self.stream = torch.cuda.Stream()",
 )
-"""Works on a stream that the events do not see, long enough for the outer clock to notice."""
+"""Works on a stream that the events do not see, faster than the launches can be made."""

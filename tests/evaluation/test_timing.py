@@ -22,6 +22,7 @@ from htam_agent.evaluation.timing import (
     order_interval,
     settled,
     to_interval,
+    works_elsewhere,
 )
 
 values = st.lists(st.floats(0.1, 10), min_size=1, max_size=60)
@@ -113,3 +114,9 @@ def test_the_lock_is_exclusive_and_dies_with_its_owner() -> None:
         assert output == "held\n"
     with device_lock(name):
         pass
+
+
+@given(st.floats(0.001, 100), st.floats(0, 200))
+def test_work_after_the_events_is_noticed_and_a_wait_for_an_idle_device_is_not(claimed: float, hidden: float) -> None:
+    assert bool(works_elsewhere([claimed] * 3, hidden)) == (hidden > 0.05 + 0.1 * claimed)
+    assert not works_elsewhere([claimed] * 3, 0.02)
