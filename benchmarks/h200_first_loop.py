@@ -33,7 +33,7 @@ def load_results(path: Path) -> dict[str, object]:
     """The result file so far, or an empty one."""
     if path.exists():
         return dict(json.loads(path.read_text(encoding="utf-8")))
-    return {"schema": "htam.first-loop/1", "items": {}}
+    return {"schema": "htam.first-loop/1", "items": {}, "failures": {}}
 
 
 def write_results(path: Path, results: dict[str, object]) -> None:
@@ -49,20 +49,25 @@ def geometric_mean(values: list[float]) -> float | None:
     return math.exp(sum(map(math.log, values)) / len(values)) if values else None
 
 
-def summarise(items: dict[str, dict[str, object]]) -> dict[str, object]:
-    """Counts and means over the finished tasks. Means are over tasks with a kernel; `coverage` says how many."""
+def summarise(items: dict[str, dict[str, object]], failures: dict[str, str], wanted: int) -> dict[str, object]:
+    """Counts and means over the tasks. Means are over tasks with a kernel; `coverage` says how many of all those are.
+
+    A task whose original runs at the floor keeps the original: it counts as correct, and in no mean.
+    """
     kernels = {name: item for name, item in items.items() if item["kernel"]}
     speedup = {name: item["speedup"] for name, item in kernels.items()}
     best = {name: value["best"] for name, value in speedup.items() if value["best"]}
     eager = [value["eager"] for value in speedup.values() if value["eager"]]
     return {
-        "tasks": len(items),
+        "tasks": wanted,
+        "finished": len(items),
+        "failed_to_run": sorted(failures),
         "correct": sum(item["verdict"] in ("correct", "at-floor") for item in items.values()),
         "with_kernel": len(kernels),
         "faster": sum(bool(item["faster"]) for item in items.values()),
         "geomean_over_best": geometric_mean(list(best.values())),
         "geomean_over_eager": geometric_mean(eager),
-        "coverage": f"{len(kernels)} of {len(items)}",
+        "coverage": f"{len(kernels)} of {wanted}",
         "at_floor": sorted(name for name, item in items.items() if item["verdict"] == "at-floor"),
         "loses_to_best": sorted(name for name, value in best.items() if value < 1.0),
         "median_step_seconds": {
@@ -125,7 +130,9 @@ def main() -> None:
 
     started, results = time.monotonic(), load_results(arguments.out)
     items = results["items"]
+    failures = results.setdefault("failures", {})
     assert isinstance(items, dict), "the result file holds its items by task number"
+    assert isinstance(failures, dict), "the result file holds its failures by task number"
     results["command"] = "python " + " ".join(sys.argv).replace(str(arguments.kernelbench), "DIR")
     results["machine"] = describe_machine()
     longest = 0.0
@@ -141,13 +148,15 @@ def main() -> None:
             item = run_task(path, arguments.runs / path.stem, arguments)
         except Exception as error:  # noqa: BLE001 - one task's failure is a recorded result, not the end of the others
             print(f"{path.stem}: {type(error).__name__}: {error}", flush=True)
-            results.setdefault("failures", {})[str(number)] = f"{type(error).__name__}: {error}"  # type: ignore[attr-defined]
+            failures[str(number)] = f"{type(error).__name__}: {error}"
+            results["summary"] = summarise(items, failures, len(arguments.tasks))
             write_results(arguments.out, results)
             continue
+        failures.pop(str(number), None)
         item["wall_seconds"] = round(time.monotonic() - began, 2)
         items[str(number)] = item
         longest = max(longest, time.monotonic() - began)
-        results["summary"] = summarise(items)
+        results["summary"] = summarise(items, failures, len(arguments.tasks))
         write_results(arguments.out, results)
     print(json.dumps(results.get("summary"), indent=1))
 

@@ -80,6 +80,15 @@ def exit_code(result: Result, require_faster: bool, faster_than: str) -> int:
         return 1
     if not require_faster:
         return 0
-    if faster_than == "eager":
-        return 0 if (result.speedup.eager or 0.0) > 1.0 else 1
-    return 0 if result.faster else 1
+    if faster_than == "best":
+        return 0 if result.faster else 1
+    return 0 if faster_than_eager(result) else 1
+
+
+def faster_than_eager(result: Result) -> bool:
+    """Whether the whole interval of the ratio lies above 1 against eager: the interval was measured against `best`, so
+    it is scaled by the ratio of the two baselines."""
+    eager, best, interval = result.speedup.eager, result.speedup.best, result.interval
+    if eager is None or best is None or interval is None:
+        return False
+    return interval.low * eager / best > 1.0

@@ -45,5 +45,7 @@ def test_exit_codes_follow_the_contract() -> None:
     assert exit_code(result(faster=False), require_faster=False, faster_than="best") == 0
     assert exit_code(result(faster=False), require_faster=True, faster_than="best") == 1
     assert exit_code(result(faster=False), require_faster=True, faster_than="eager") == 0
+    wide = result(faster=False, interval=Interval(low=0.7, high=2.0))
+    assert exit_code(wide, require_faster=True, faster_than="eager") == 1, "0.7 of best is 0.93 of eager"
     assert exit_code(result(verdict="at-floor", kernel=None), require_faster=False, faster_than="best") == 0
     assert exit_code(result(verdict="failed", kernel=None), require_faster=False, faster_than="best") == 1
