@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from htam_agent.runs.folder import RunFolder, new_run_folder
+from htam_agent.runs.folder import RunFolder, new_run_folder, run_exists
 from htam_agent.runs.records import RunManifest, RunOptions
 from htam_agent.verdict import Times
 
@@ -79,14 +79,26 @@ class Context:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def start_run(self, task: Task) -> RunFolder:
-        """The folder of a run that begins, with its manifest; a run begun before in `folder` is taken up again.
+        """The folder of a run that begins, with its manifest.
 
-        Raises RunError when the folder cannot be written.
+        Raises RunError when the folder holds a run already or cannot be written.
         """
-        if self.folder is not None and (self.folder / "run.json").exists():
-            return RunFolder(self.folder)
         folder = RunFolder.create(self.folder or new_run_folder(self.runs, task.name))
         folder.write("run.json", RunManifest.begin(task, self.options))
+        return folder
+
+    def take_up_run(self, task: Task) -> RunFolder:
+        """The folder of the run that prepare is in: the context's own where it holds this very run (begun by optimize,
+        or before a crash), else a new one.
+
+        Raises RunError when the context's folder holds another run, or cannot be written.
+        """
+        if self.folder is None or not (self.folder / "run.json").exists():
+            return self.start_run(task)
+        folder = RunFolder(self.folder)
+        manifest = folder.read("run.json", RunManifest)
+        if manifest is None or not manifest.is_of(task, self.options):
+            raise run_exists(self.folder)
         return folder
 
     def session(self, task: Task, run: str) -> Session:

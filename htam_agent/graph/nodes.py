@@ -38,7 +38,7 @@ def prepare(state: State, runtime: Runtime[Context]) -> State:
     """Load and trace the task in a worker, and measure the baselines and the floor."""
     started = time.monotonic()
     task = state["task"]
-    run = state.get("run") or str(context_of(runtime).start_run(task).root)
+    run = state.get("run") or str(context_of(runtime).take_up_run(task).root)
     emit(runtime, "prepare", f"loading and tracing {task.name}")
     session = context_of(runtime).session(task, run)
     best, floor = session.baselines.best, session.baselines.floor

@@ -59,6 +59,15 @@ def write_error(path: Path, error: OSError) -> RunError:
     )
 
 
+def run_exists(root: Path) -> RunError:
+    """The sentence for a folder that holds a run when a new one was to begin in it."""
+    return RunError(
+        f"The folder {str(root)!r} already holds a run.",
+        f"Go on with `htam resume {root}`, or give another --out.",
+        "run-exists",
+    )
+
+
 class RunFolder:
     """Typed access to one run's folder."""
 
@@ -77,11 +86,7 @@ class RunFolder:
         except OSError as error:
             raise write_error(folder.root / "run.json", error) from error
         if folder.path("run.json").exists():
-            raise RunError(
-                f"The folder {str(root)!r} already holds a run.",
-                f"Go on with `htam resume {root}`, or give another --out.",
-                "run-exists",
-            )
+            raise run_exists(root)
         probe = folder.path(f".probe-{os.getpid()}")
         write_atomically(probe, "")
         probe.unlink()

@@ -59,6 +59,11 @@ class RunManifest(Record):
         created = datetime.now(UTC).isoformat(timespec="seconds")
         return cls(schema_="htam.run/1", task=task, options=options, version=__version__, created=created)
 
+    def is_of(self, task: Task, options: RunOptions) -> bool:
+        """Whether a run of this task under these options is this run, wherever the task's file lies now."""
+        same = (self.task.name, self.task.kind, self.task.symbol, self.task.digest)
+        return same == (task.name, task.kind, task.symbol, task.digest) and self.options == options
+
 
 class CandidateSummary(Record):
     """One candidate of a step as the report shows it."""
