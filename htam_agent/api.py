@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from htam_agent.errors import RunError
 from htam_agent.runs.folder import find_run, new_run_folder
-from htam_agent.runs.records import Result, RunManifest
+from htam_agent.runs.records import Result, RunManifest, RunSettings
 from htam_agent.task import Task
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ def resume(
     **overrides: object,
 ) -> Result:
     """Go on with a run that was killed or interrupted, under the options that it was started with; a finished run's
-    result is returned as it is. `run` is a folder, a name under the runs folder, or "last".
+    result is returned as it is. `run` is a folder, a name under the runs folder, or "last". Memory, strategies,
+    prompts, model and addresses are those of the run unless `overrides` or the environment give others.
 
     Raises RunError when there is no such run, it is corrupt, or its task changed meanwhile.
     """
@@ -85,11 +87,27 @@ def resume(
     assert manifest is not None, "find_run looks for run.json"
     _unchanged(manifest.task)
     choose_backend(manifest.options.backend)
+    listen = listen or _ignore
+    settings = _as_before(settings, manifest, listen)
     context = make_context(settings, manifest.options, folder.root)
     try:
-        return run_graph(context, manifest.task, folder, listen or _ignore, control)
+        return run_graph(context, manifest.task, folder, listen, control)
     finally:
         context.close()
+
+
+def _as_before(settings: Settings, manifest: RunManifest, listen: Callable[[Event], None]) -> Settings:
+    """The settings that the run began under, with what is given now; each difference is told to the listener."""
+    if manifest.settings is None:
+        return settings
+    stored = manifest.settings.values()
+    merged = settings.over(stored)
+    now = RunSettings.of(merged).values()
+    for name, before in stored.items():
+        if now.get(name) != before:
+            text = f"{name} is {now.get(name, 'another')} as given now; the run began with {before}"
+            listen({"kind": "resumed", "text": text, "time": time.time()})
+    return merged
 
 
 def _unchanged(task: Task) -> None:

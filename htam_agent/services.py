@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from htam_agent.errors import BackendUnavailable
-from htam_agent.runs.records import RunOptions
+from htam_agent.runs.records import RunOptions, RunSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -139,4 +139,5 @@ def make_context(settings: Settings, options: RunOptions, folder: Path | None = 
         make_tools=make_tools,
         runs=settings.runs,
         folder=folder,
+        settings=RunSettings.of(settings),
     )

@@ -172,6 +172,15 @@ class Settings(BaseSettings):
             ("command line", dict(overrides)),
         ]
 
+    def over(self, stored: Mapping[str, object]) -> Settings:
+        """These settings for a run that began under `stored` ones: the stored win over defaults, htam.toml and .env,
+        and lose to what is given on the command line or in the environment. A memory folder that is given turns a
+        stored server off."""
+        given = {name for name in stored if self._origin(name) in ("environment", "command line")}
+        if "memory" in given and "chroma_url" not in given:
+            stored = {**stored, "chroma_url": None}
+        return self.model_copy(update={name: value for name, value in stored.items() if name not in given})
+
     def explain(self) -> list[Explained]:
         """Every setting with its value (secrets masked) and where it came from, in the order of the fields."""
         return [Explained(name, _shown(getattr(self, name)), self._origin(name)) for name in type(self).model_fields]

@@ -154,3 +154,24 @@ def test_the_example_lists_every_setting_and_loads(folder: Path) -> None:
         assert f"# {field.description}\n# {PREFIX}{name.upper()}=" in text
     (folder / ".env").write_text(re.sub(rf"^# ({PREFIX})", r"\1", text, flags=re.MULTILINE))
     assert {origin(Settings.load(), name) for name in Settings.model_fields} == {".env"}
+
+
+@pytest.mark.parametrize(("name", "value", "other"), [("memory", "a", "b"), ("model", "a", "b"), ("prompts", "a", "b")])
+def test_a_runs_settings_win_over_files_and_lose_to_what_is_given(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, other: str
+) -> None:
+    stored = {name: value}
+    assert getattr(Settings.load().over(stored), name) == value
+    (folder / "htam.toml").write_text(f"{name} = {other!r}\n")
+    assert getattr(Settings.load().over(stored), name) == value
+    (folder / ".env").write_text(f"HTAM_{name.upper()}={other}\n")
+    assert getattr(Settings.load().over(stored), name) == value
+    monkeypatch.setenv(f"HTAM_{name.upper()}", "environment")
+    assert str(getattr(Settings.load().over(stored), name)) == "environment"
+    assert str(getattr(Settings.load({name: "line"}).over(stored), name)) == "line"
+
+
+def test_a_memory_folder_that_is_given_turns_the_runs_server_off() -> None:
+    stored = {"memory": Path("a"), "chroma_url": "http://127.0.0.1:1"}
+    assert Settings.load().over(stored).chroma_url == "http://127.0.0.1:1"
+    assert Settings.load({"memory": "b"}).over(stored).chroma_url is None

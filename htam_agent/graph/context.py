@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from htam_agent.runs.folder import RunFolder, new_run_folder, run_exists
-from htam_agent.runs.records import RunManifest, RunOptions
+from htam_agent.runs.records import RunManifest, RunOptions, RunSettings
 from htam_agent.verdict import Times
 
 if TYPE_CHECKING:
@@ -75,6 +75,8 @@ class Context:
     runs: Path
     folder: Path | None = None
     """The folder of the one run of this context; None: each run makes its own under `runs`."""
+    settings: RunSettings | None = None
+    """What each new run stores of where the above came from."""
     sessions: dict[str, Session] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -84,7 +86,7 @@ class Context:
         Raises RunError when the folder holds a run already or cannot be written.
         """
         folder = RunFolder.create(self.folder or new_run_folder(self.runs, task.name))
-        folder.write("run.json", RunManifest.begin(task, self.options))
+        folder.write("run.json", RunManifest.begin(task, self.options, self.settings))
         return folder
 
     def take_up_run(self, task: Task) -> RunFolder:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class Event(TypedDict):
-    """One event. `kind`: prepare, prepared, direction, strategies, code, compiled, judged, profiled, repair, refused,
-    learned, finishing. `text` is a short sentence; further keys by kind."""
+    """One event. `kind`: resumed, prepare, prepared, direction, strategies, code, compiled, judged, profiled, repair,
+    refused, learned, finishing. `text` is a short sentence; further keys by kind."""
 
     kind: str
     text: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
@@ -14,6 +15,8 @@ from htam_agent.words import Backend, Policy, Precision, Protocol, Record, StepV
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+    from htam_agent.settings import Settings
 
 OPTIMIZE_SCHEMA: Literal["htam.optimize/1"] = "htam.optimize/1"
 
@@ -42,22 +45,67 @@ class RunOptions(Record):
     run_seconds: float = 60.0
 
 
+class RunSettings(Record):
+    """What a run reaches for outside its folder, stored so that a resume reaches for the same. The key never is."""
+
+    memory: Path
+    chroma_url: str | None = None
+    strategies: tuple[Path, ...] = ()
+    prompts: Path | None = None
+    model: str | None = None
+    base_url: str | None = None
+    model_timeout_seconds: float = 180.0
+    withheld: tuple[str, ...] = ()
+    """Addresses that were not stored, since they hold a user name, a password or a query: a resume takes them from its
+    own settings."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> RunSettings:
+        """The settings of a run that starts now, with absolute paths."""
+        urls = {"chroma_url": settings.chroma_url, "base_url": settings.base_url}
+        withheld = tuple(name for name, url in urls.items() if url is not None and ("@" in url or "?" in url))
+        return cls(
+            memory=settings.memory.absolute(),
+            chroma_url=None if "chroma_url" in withheld else settings.chroma_url,
+            strategies=tuple(path.absolute() for path in settings.strategies),
+            prompts=settings.prompts.absolute() if settings.prompts else None,
+            model=settings.model,
+            base_url=None if "base_url" in withheld else settings.base_url,
+            model_timeout_seconds=settings.model_timeout_seconds,
+            withheld=withheld,
+        )
+
+    def values(self) -> dict[str, object]:
+        """The stored settings by name."""
+        names = [name for name in type(self).model_fields if name != "withheld" and name not in self.withheld]
+        return {name: getattr(self, name) for name in names}
+
+
 class RunManifest(Record):
     """What a run was started with: `run.json`."""
 
     schema_: Literal["htam.run/1"] = Field("htam.run/1", alias="schema", serialization_alias="schema")
     task: Task
     options: RunOptions
+    settings: RunSettings | None = None
+    """Null in a run that an embedding program began with a context of its own."""
     version: str
     """Of htam_agent."""
     created: str
     """UTC, ISO 8601."""
 
     @classmethod
-    def begin(cls, task: Task, options: RunOptions) -> RunManifest:
+    def begin(cls, task: Task, options: RunOptions, settings: RunSettings | None) -> RunManifest:
         """The manifest of a run that starts now."""
         created = datetime.now(UTC).isoformat(timespec="seconds")
-        return cls(schema_="htam.run/1", task=task, options=options, version=__version__, created=created)
+        return cls(
+            schema_="htam.run/1",
+            task=task,
+            options=options,
+            settings=settings,
+            version=__version__,
+            created=created,
+        )
 
     def is_of(self, task: Task, options: RunOptions) -> bool:
         """Whether a run of this task under these options is this run, wherever the task's file lies now."""

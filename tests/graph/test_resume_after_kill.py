@@ -89,8 +89,11 @@ def test_a_killed_run_goes_on_exactly(node: str, tmp_path: Path) -> None:
     assert left_over(run) == [], "the harness outlived the agent"
     before = judged(run)
 
-    answer = htam("resume", str(run), "--memory", str(tmp_path / "memory"), "--json", folder=tmp_path)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    answer = htam("resume", str(run), "--json", folder=elsewhere)
     assert answer.code == 0, answer.stderr
+    assert list(elsewhere.rglob("*.sqlite3")) == [], "the run's own memory is used, not the one of this folder"
     steps = answer.last["steps"]
     assert isinstance(steps, list)
     assert [step["step"] for step in steps] == list(range(1, STEPS + 1))
@@ -101,5 +104,5 @@ def test_a_killed_run_goes_on_exactly(node: str, tmp_path: Path) -> None:
 
     stats = htam("memory", "stats", "--memory", str(tmp_path / "memory"), "--json", folder=tmp_path).last
     assert stats["experiences"] == STEPS
-    again = htam("resume", str(run), "--memory", str(tmp_path / "memory"), "--json", folder=tmp_path)
+    again = htam("resume", str(run), "--json", folder=tmp_path)
     assert json.loads(again.stdout.splitlines()[-1]) == answer.last, "a finished run answers the same again"
