@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 import time
 from pathlib import Path
@@ -45,6 +46,16 @@ def write_atomically(path: Path, data: bytes) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
+
+
+def _read_plain(path: Path) -> bytes:
+    """The bytes of a plain file; a link or a pipe in its place, which a confined child may have put there, is an
+    OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(f"{path} is no plain file")
+        return file.read()
 
 
 class BuildCache:
@@ -88,13 +99,13 @@ class BuildCache:
         if result.deferred or (not result.ok and result.reason != SOURCE_REFUSED):
             return False
         built = Path(result.folder) / binary_name(source, backend.target())
-        if result.ok and (result.binary != str(built) or built.is_symlink()):
+        if result.ok and result.binary != str(built):
             return False
         record, binary = self._paths(backend.build_key(source))
         try:
             digest = ""
             if result.ok:
-                data = built.read_bytes()
+                data = _read_plain(built)
                 digest = hashlib.sha256(data).hexdigest()
                 write_atomically(binary, data)
             entry = _Entry(result=result, binary_sha256=digest)

@@ -56,6 +56,7 @@ class CppBackend:
         folder.mkdir(parents=True, exist_ok=True)
         binary = folder / binary_name(source, self.target())
         code = folder / binary.with_suffix(".cpp").name
+        code.unlink(missing_ok=True)  # never through a link
         code.write_text(source, encoding="utf-8")
         part = binary.with_suffix(f".part{os.getpid()}")
         # The file's name alone, so that the log and the binary do not depend on where the folder lies.

@@ -18,10 +18,11 @@ from htam_agent.evaluation.baselines import measure_baselines, missing_reason
 from htam_agent.evaluation.channel import Garbled
 from htam_agent.evaluation.compiling import compile_candidate
 from htam_agent.evaluation.evaluation import Evaluation, not_run
+from htam_agent.evaluation.files import tail
 from htam_agent.evaluation.judge import Reference, raise_trouble
 from htam_agent.evaluation.messages import Ask, Load, Loaded, Told
 from htam_agent.evaluation.policy import default_policy
-from htam_agent.evaluation.process import Gone, Harness, Hung, tail
+from htam_agent.evaluation.process import Gone, Harness, Hung
 from htam_agent.evaluation.session import Limits, Seeds, Session
 from htam_agent.operator import OperatorProfile
 from htam_agent.task import Task

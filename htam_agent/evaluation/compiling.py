@@ -10,9 +10,10 @@ from pathlib import Path
 from htam_agent.backends.cache import BuildCache
 from htam_agent.errors import WorkerError
 from htam_agent.evaluation.channel import Garbled
+from htam_agent.evaluation.files import fresh_folder, tail, write_new
 from htam_agent.evaluation.messages import BuildOrder
 from htam_agent.evaluation.policy import SOURCE_LIMIT, inspect_source
-from htam_agent.evaluation.process import Gone, Hung, tail
+from htam_agent.evaluation.process import Gone, Hung
 from htam_agent.evaluation.session import Session
 from htam_agent.verdict import CompileResult
 from htam_agent.words import Stage
@@ -34,8 +35,8 @@ def compile_candidate(session: Session, source: Path) -> CompileResult:
         reason = f"the file {source} cannot be read: {error}"
         return CompileResult(ok=False, backend=name, stage="load", reason=reason, log=reason)
     folder = session.folder / "candidates" / hashlib.sha256(text.encode()).hexdigest()[:16]
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "candidate.py").write_text(text, encoding="utf-8")
+    folder = fresh_folder(folder)
+    write_new(folder / "candidate.py", text)
     inspection = inspect_source(text, name, session.policy)
     stage: Stage = inspection.stage
     if inspection.reason:
@@ -67,8 +68,7 @@ def _build(session: Session, source: str, folder: Path) -> CompileResult:
 
 def _build_confined(session: Session, source: str, folder: Path) -> CompileResult:
     seconds = session.limits.build_seconds
-    log = folder / "build.log"
-    log.unlink(missing_ok=True)
+    log = session.log(folder, "build")
     worker = session.harness.spawn("build", log)
     order = BuildOrder(
         backend=session.backend.name,

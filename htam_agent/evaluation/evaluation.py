@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Sequence
@@ -11,16 +10,15 @@ from pathlib import Path
 from htam_agent.errors import WorkerError
 from htam_agent.evaluation.baselines import best_variant
 from htam_agent.evaluation.clocking import Clocking, Rounds
+from htam_agent.evaluation.files import fresh_folder, shorten_log, tail
 from htam_agent.evaluation.judge import Stop, Subject, Verification
 from htam_agent.evaluation.messages import Enter, Order
-from htam_agent.evaluation.process import tail
 from htam_agent.evaluation.session import Session
 from htam_agent.evaluation.timing import device_lock, to_interval
 from htam_agent.verdict import Check, CompileResult, RunResult, Speedups, Times
 from htam_agent.words import Protocol, Stage, Verdict
 
 BANDWIDTH_MARGIN = 1.05
-LOG_KEPT = 64 << 10
 ENTER_SECONDS = 60.0
 
 
@@ -47,8 +45,7 @@ class Evaluation:
         self._compiled = compiled
         self._baselines = baselines
         self._baseline_reason = baseline_reason
-        self._log = Path(compiled.folder) / "run.log"
-        self._log.unlink(missing_ok=True)
+        self._log = session.log(Path(compiled.folder), "run")
         self._active: list[str] = []
         self._missing: list[str] = []
         self._rounds: Rounds | None = None
@@ -79,7 +76,7 @@ class Evaluation:
         finally:
             worker.kill()
             self._left_behind = worker.left_behind
-            _shorten(self._log)
+            shorten_log(self._log)
         return self._result(stop).model_copy(update={"seconds": time.monotonic() - started})
 
     def _enter(self, subject: Subject) -> None:
@@ -89,7 +86,7 @@ class Evaluation:
         folder = Path(self._compiled.folder)
         enter = Enter(
             blueprint=blueprint,
-            cell=session.cell(folder, limits.total_seconds),
+            cell=session.cell(fresh_folder(folder / "scratch"), limits.total_seconds, folder),
             file=str(folder.resolve() / "candidate.py"),
             buffer_sizes=[blueprint.input_bytes, blueprint.state_bytes, blueprint.output_bytes],
         )
@@ -206,16 +203,3 @@ class Evaluation:
             "interval": interval,
             "faster": interval is not None and interval.low > 1.0,
         }
-
-
-def _shorten(log: Path) -> None:
-    """Keeps the end of a log: a file that prints megabytes fills no disk."""
-    try:
-        size = log.stat().st_size
-        if size > LOG_KEPT:
-            with open(log, "rb") as file:
-                file.seek(-LOG_KEPT, os.SEEK_END)
-                end = file.read()
-            log.write_bytes(b"[shortened]\n" + end)
-    except OSError:
-        return

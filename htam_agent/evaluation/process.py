@@ -18,6 +18,7 @@ import htam_agent
 from htam_agent.errors import WorkerError
 from htam_agent.evaluation.channel import Channel, ChannelError, Closed, Silent
 from htam_agent.evaluation.confinement import package_folders
+from htam_agent.evaluation.files import tail
 from htam_agent.evaluation.messages import Command, Report, WorkerKind
 
 PASSED_ON = (
@@ -216,14 +217,3 @@ class Worker:
     def alive(self) -> bool:
         """Whether no end was reported."""
         return self._harness.exit_of(self.pid, 0.0) is None
-
-
-def tail(log: Path, limit: int = 2000) -> str:
-    """The end of a log file as text; empty when there is none."""
-    try:
-        with open(log, "rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - limit))
-            return file.read().decode("utf-8", "replace").strip()
-    except OSError:
-        return ""

@@ -71,15 +71,23 @@ class Session:
     descriptors: Sequence[int]
     seeds: Seeds
 
-    def cell(self, folder: Path, seconds: float) -> Cell:
-        """The confinement of a process that works in `folder` for at most `seconds`."""
+    def log(self, folder: Path, kind: str) -> Path:
+        """An empty log of the candidate in `folder`, where the candidate itself cannot reach it by name."""
+        path = self.folder / "logs" / f"{folder.name}.{kind}.log"
+        path.parent.mkdir(exist_ok=True)
+        path.unlink(missing_ok=True)
+        return path
+
+    def cell(self, folder: Path, seconds: float, kernels: Path | None = None) -> Cell:
+        """The confinement of a process that works in `folder` for at most `seconds`; `kernels`, where its file and its
+        binary lie, it may only read."""
         threads = self.loaded.blueprint.threads
         shared = self.loaded.blueprint.input_bytes + self.loaded.blueprint.output_bytes
         return Cell(
             folder=str(folder.resolve()),
             cuda=self.backend.name == "cuda",
-            environment=environment_in(folder),
-            readable=_library_folders(),
+            environment=environment_in(folder, kernels or folder),
+            readable=[*_library_folders(), *([str(kernels.resolve())] if kernels else [])],
             off=[name.strip() for name in os.environ.get("HTAM_CONFINEMENT_OFF", "").split(",") if name.strip()],
             cpu_seconds=int(seconds * (threads + 1)) + 60,
             file_bytes=self.limits.output_bytes,
@@ -95,7 +103,7 @@ def _library_folders() -> list[str]:
     return [folder for folder in dict.fromkeys(folders) if Path(folder).is_absolute() and folder != os.sep]
 
 
-def environment_in(folder: Path) -> dict[str, str]:
+def environment_in(folder: Path, kernels: Path) -> dict[str, str]:
     """The whole environment of a confined process: paths, and every cache inside its own folder."""
     home = folder.resolve()
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
@@ -104,7 +112,7 @@ def environment_in(folder: Path) -> dict[str, str]:
         "HOME": home,
         "TMPDIR": home,
         "XDG_CACHE_HOME": home,
-        "HTAM_KERNEL_DIR": home,
+        "HTAM_KERNEL_DIR": kernels.resolve(),
         "TORCH_EXTENSIONS_DIR": home / "extensions",
         "TRITON_CACHE_DIR": home / "triton",
         "TORCHINDUCTOR_CACHE_DIR": home / "inductor",

@@ -164,7 +164,7 @@ def _enter(command: Command, channel: Channel) -> None:
 def _redirect_output(log: str) -> None:
     """Standard input from nowhere, output and errors into the log."""
     nothing = os.open("/dev/null", os.O_RDONLY)
-    target = os.open(log or "/dev/null", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    target = os.open(log or "/dev/null", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     os.dup2(nothing, 0)
     os.dup2(target, 1)
     os.dup2(target, 2)

@@ -110,9 +110,57 @@ def test_prints_go_to_a_short_log_and_never_to_stdout(
     result = judge(candidate("print('chatter' * 100000, flush=True)\n" + FORWARD))
     assert result.verdict == "correct"
     assert capfd.readouterr().out == ""
-    logs = list(bench.folder.glob("candidates/*/run.log"))
+    logs = list(bench.folder.glob("logs/*.run.log"))
     assert logs
     assert max(log.stat().st_size for log in logs) < 100_000
+
+
+LINKS = {
+    "in its own folder": "here = os.path.dirname(os.path.abspath(__file__))",
+    "in its scratch folder": "here = os.environ['HOME']",
+    "in the folder of logs": "here = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'logs')",
+}
+
+
+@pytest.mark.parametrize("confined", [True, False])
+@pytest.mark.parametrize("name", LINKS)
+def test_links_that_a_candidate_planted_are_never_followed(
+    judge: Judge, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, confined: bool
+) -> None:
+    """With landlock it cannot plant them; without it they are replaced, not followed."""
+    if not confined:
+        monkeypatch.setenv("HTAM_CONFINEMENT_OFF", "landlock")
+    victim = tmp_path / "victim"
+    victim.write_text("x" * 70_000 + "THE-SECRET")
+    top = f"""
+{LINKS[name]}
+names = [n for n in os.listdir(here) if os.path.isfile(os.path.join(here, n))] if os.access(here, os.R_OK) else []
+for name in [*names, "run.log", "build.log", "candidate.py"]:
+    path = os.path.join(here, name)
+    try:
+        if os.path.lexists(path):
+            os.unlink(path)
+        os.symlink({str(victim)!r}, path)
+    except OSError:
+        pass
+os._exit(3)
+"""
+    text = candidate().replace("LAUNCHES = []", "LAUNCHES = []\n" + top)
+    for _ in range(2):
+        result = judge(text)
+        assert result.verdict == "failed"
+        assert "THE-SECRET" not in result.model_dump_json()
+        assert victim.read_text() == "x" * 70_000 + "THE-SECRET"
+    monkeypatch.delenv("HTAM_CONFINEMENT_OFF", raising=False)
+    assert judge(candidate()).verdict == "correct"
+
+
+def test_a_candidate_cannot_change_its_own_file_or_binary(judge: Judge) -> None:
+    result = judge(candidate(top="open(__file__, 'a').write('# another')"))
+    assert result.verdict == "failed"
+    assert "PermissionError" in result.reason
+    result = judge(candidate("open(os.path.join(os.environ['HTAM_KERNEL_DIR'], NAME), 'ab').write(b'x')\n" + FORWARD))
+    assert result.verdict == "failed"
 
 
 def test_a_file_that_fills_the_disk_is_stopped(judge: Judge) -> None:
@@ -281,7 +329,7 @@ def test_a_hang_is_killed_with_its_children(doomed: Bench, tmp_path: Path) -> No
     assert result.verdict == "failed"
     assert result.stage == "run"
     assert "hang" in result.reason
-    left = [int(path.name.removeprefix("pid-")) for path in doomed.folder.glob("candidates/*/pid-*")]
+    left = [int(path.name.removeprefix("pid-")) for path in doomed.folder.glob("candidates/*/scratch/pid-*")]
     assert len(left) == 3
     assert not [pid for pid in left if Path(f"/proc/{pid}").exists()]
     assert any(check.name == "left-over-processes" and not check.passed for check in result.checks)
