@@ -20,7 +20,7 @@ from htam_agent.backends.ceilings import CeilingStore
 from htam_agent.backends.flags import DEFAULT_ARCHITECTURE, nvrtc_options
 from htam_agent.backends.logs import shorten
 from htam_agent.backends.occupancy import compute_capability, limits_of, occupancy
-from htam_agent.backends.probe_cuda import ask_device
+from htam_agent.backends.probe_cuda import ask_device, has_device_file
 from htam_agent.backends.resources import parse_resources, without_report
 from htam_agent.backends.versions import package_version, torch_version
 from htam_agent.errors import BackendUnavailable, SettingsError
@@ -46,9 +46,11 @@ class CudaBackend:
 
     def available(self) -> Availability:
         """NVRTC loads and a device answers."""
-        building = self.can_build()
-        if not building.ok:
-            return building
+        # The device first: who has none would install the compiler in vain.
+        if has_device_file():
+            building = self.can_build()
+            if not building.ok:
+                return building
         answer = ask_device(self.device)
         return Availability(ok=answer.facts is not None, reason=answer.reason, remedy=answer.remedy)
 

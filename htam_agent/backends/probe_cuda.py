@@ -76,9 +76,14 @@ class _Figures(Record):
 
 
 @functools.cache
+def has_device_file() -> bool:
+    """Whether an NVIDIA driver has made its device files here."""
+    return any(Path("/dev", name).exists() for name in DEVICE_FILES)
+
+
 def ask_device(device: int = 0) -> DeviceAnswer:
     """The device with this index among the visible ones; asked once in the life of a process (about 0.5 s)."""
-    if not any(Path("/dev", name).exists() for name in DEVICE_FILES):
+    if not has_device_file():
         return DeviceAnswer(reason="this machine has no NVIDIA device file (/dev/nvidiactl)", remedy=DRIVER_REMEDY)
     try:
         result = subprocess.run(

@@ -11,6 +11,7 @@ import typer
 
 from htam_agent.cli.options import JsonOption, MemoryOption
 from htam_agent.cli.output import print_json
+from htam_agent.errors import StoreError
 
 if TYPE_CHECKING:
     from htam_agent.memory.store import MemoryStore
@@ -105,6 +106,13 @@ def _opened(memory: Path | None) -> Iterator[MemoryStore]:
     from htam_agent.services import open_memory
     from htam_agent.settings import Settings
 
+    if memory is not None and not memory.is_dir():
+        # A run makes its memory; a question about one must not, or a typing error would be answered with an empty one.
+        raise StoreError(
+            f"There is no memory at {str(memory)!r}.",
+            "Check the path; `htam optimize --memory DIR` makes one.",
+            "memory-missing",
+        )
     with open_memory(Settings.load({"memory": memory} if memory else {})) as store:
         for note in store.notes:
             typer.echo(f"note: {note}", err=True)

@@ -17,6 +17,7 @@ import resource
 import struct
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -142,6 +143,7 @@ def _own_session() -> None:
 def _set_environment(cell: Cell) -> None:
     os.environ.clear()
     os.environ.update(cell.environment)
+    tempfile.tempdir = None  # found again from TMPDIR: the zygote may have looked before
 
 
 def _set_limits(cell: Cell) -> None:

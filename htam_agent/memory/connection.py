@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import sqlite3
@@ -80,7 +81,8 @@ class EmbeddedFolder:
             if self._client is not None:
                 _close(self._client)
                 self._client = None
-            self._lock_file.close()
+            with translated(self.place):
+                self._lock_file.close()
 
     def _wait(self) -> None:
         deadline = time.monotonic() + self.wait_seconds
@@ -235,7 +237,7 @@ def _sessions(client: ClientAPI) -> list[httpx.Client]:
 
 @contextmanager
 def translated(place: str) -> Iterator[None]:
-    """Chroma's errors as StoreError, and those of the way to a server as InfrastructureError."""
+    """Chroma's errors and a full disk as StoreError, those of the way to a server as InfrastructureError."""
     import httpx
     from chromadb.errors import ChromaError
 
@@ -244,12 +246,24 @@ def translated(place: str) -> Iterator[None]:
     except ChromaError as error:
         message = f"{_upper(place)} refused an operation: {error}."
         raise StoreError(message, f"Nothing more was changed. {ELSEWHERE}", "memory-refused") from error
+    except OSError as error:
+        raise disk_error(place, error) from error
     except httpx.HTTPError as error:
         raise InfrastructureError(
             f"{_upper(place)} stopped answering: {error}.",
             "Start `chroma run` again, or unset HTAM_CHROMA_URL.",
             "memory-server",
         ) from error
+
+
+def disk_error(place: str, error: OSError) -> StoreError:
+    """The sentence for a folder that takes no more, or fails."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return StoreError(
+        f"{_upper(place)} cannot be written: {error.strerror or error}.",
+        "Free some space, or give another folder with --memory; what was stored before is kept." if full else ELSEWHERE,
+        "disk-full" if full else "memory-folder",
+    )
 
 
 def _upper(place: str) -> str:

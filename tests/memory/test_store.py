@@ -284,3 +284,19 @@ def test_two_stores_of_one_process_share_the_folder(folder: Path, store: MemoryS
     store.close()
     with MemoryStore.open(folder, seed=SEED) as third:
         assert [record.id for record in third.experiences] == ["run:1:0", "run:2:0"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+def test_a_full_disk_is_a_sentence_with_its_remedy(tmp_path: Path) -> None:
+    place = tmp_path / "small"
+    place.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(place)], check=False)
+    if done.returncode != 0:
+        pytest.skip("nothing can be mounted here")
+    try:
+        with pytest.raises(StoreError) as caught:
+            MemoryStore.open(place / "memory")
+        assert caught.value.remedy
+        assert str(place) in caught.value.message
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
