@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from htam_agent.graph.context import context_of
 from htam_agent.graph.events import emit
-from htam_agent.graph.state import PREFIX_LENGTH, Best, Candidate, Draft, Past, State
+from htam_agent.graph.state import AT_FLOOR, PREFIX_LENGTH, Best, Candidate, Draft, Past, State
 from htam_agent.memory.attention import share_closed
 from htam_agent.memory.model import Experience
 from htam_agent.runs.records import CandidateSummary, RunOptions, StepRecord
@@ -20,15 +20,16 @@ if TYPE_CHECKING:
 
     from htam_agent.graph.context import Context, Session
 
-AT_FLOOR = 0.95
 NOTICEABLE = 1.005
 """A new best must be 0.5 % faster: less is the spread of the measurement."""
 
 
 def learn_step(state: State, runtime: Runtime[Context], session: Session) -> State:
     """Close the step under way. Writes steps/NNNN.json and the experiences, both under idempotent names."""
+    opened = time.monotonic()
     draft, before = state["draft"], state.get("best")
-    candidates = [candidate for candidate in state["candidates"].values() if candidate.step == draft.step]
+    opening = (draft.step, draft.opening)
+    candidates = [one for one in state["candidates"].values() if (one.step, one.opening) == opening]
     if all(_refused_at_once(candidate) for candidate in candidates):
         return _open_again(state, runtime, draft, candidates)
     for candidate in candidates:
@@ -36,18 +37,20 @@ def learn_step(state: State, runtime: Runtime[Context], session: Session) -> Sta
     winner = _winner(candidates)
     improved = winner is not None and _better(winner, before)
     best = _best(session, winner) if winner is not None and improved else before
-    seconds = max(0.0, time.time() - draft.started)
+    total = state["seconds"] + time.monotonic() - opened
+    seconds = total - draft.started
     record = _record(session, draft, candidates, winner, improved, seconds)
     session.folder.write(f"steps/{draft.step:04d}.json", record)
     emit(runtime, "learned", f"{record.strategy}: {record.verdict}", step=draft.step, speedup=record.speedup.best)
     used = [name for candidate in candidates for name in candidate.tried]
     after: State = {
+        "draft": draft.model_copy(update={"opening": 0}),
         "best": best,
         "past": [*state.get("past", []), _past(session, record, before, winner)][-PREFIX_LENGTH:],
         # Against a new best kernel every other strategy deserves another look; its own path is in its plan.
         "tried": used if improved else sorted({*state.get("tried", []), *used}),
         "idle_steps": 0 if improved else state.get("idle_steps", 0) + 1,
-        "seconds": state.get("seconds", 0.0) + seconds,
+        "seconds": total,
         "tokens": state.get("tokens", 0) + record.tokens,
     }
     after["stop"] = _stop(after, context_of(runtime).options, draft, candidates)
@@ -63,10 +66,11 @@ def _open_again(state: State, runtime: Runtime[Context], draft: Draft, candidate
     """Nothing was built or measured, so no step was taken: the strategies are masked and the step is opened anew."""
     reasons = [candidate.failure.reason for candidate in candidates if candidate.failure]
     emit(runtime, "refused", reasons[0] if reasons else "", step=draft.step)
+    late = _time_is_up(state["seconds"], context_of(runtime).options)
     return {
-        "draft": draft.model_copy(update={"step": draft.step - 1}),
+        "draft": draft.model_copy(update={"step": draft.step - 1, "opening": draft.opening + 1}),
         "tried": sorted({*state.get("tried", []), *draft.strategies}),
-        "stop": "" if draft.strategies else "no strategy could be retrieved",
+        "stop": late if draft.strategies else "no strategy could be retrieved",
     }
 
 
@@ -195,8 +199,15 @@ def _stop(after: State, options: RunOptions, draft: Draft, candidates: list[Cand
         return f"at the floor: the kernel reaches {best.fraction_of_floor:.0%} of it"
     if draft.step >= options.steps:
         return f"all {options.steps} steps are done"
-    if options.max_seconds is not None and after["seconds"] >= options.max_seconds:
-        return f"the time limit of {options.max_seconds:g} s is reached"
+    if late := _time_is_up(after["seconds"], options):
+        return late
     if after["idle_steps"] >= options.no_progress_steps:
         return f"no progress in {after['idle_steps']} steps"
     return ""
+
+
+def _time_is_up(seconds: float, options: RunOptions) -> str:
+    """Why no further step begins when the run took this long; empty where it may."""
+    if options.max_seconds is None or seconds < options.max_seconds:
+        return ""
+    return f"the time limit of {options.max_seconds:g} s is reached"

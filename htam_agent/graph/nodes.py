@@ -14,8 +14,9 @@ from langgraph.runtime import Runtime
 from htam_agent.graph.context import Context, Session, context_of
 from htam_agent.graph.events import emit
 from htam_agent.graph.learning import learn_step
+from htam_agent.graph.measure import measured
 from htam_agent.graph.requests import code_request, repair_request, selection_state, stored_code
-from htam_agent.graph.state import Candidate, Draft, State
+from htam_agent.graph.state import AT_FLOOR, Candidate, Draft, State
 from htam_agent.graph.toolbox import compile_candidate, profile_candidate, run_candidate
 from htam_agent.runs.folder import write_atomically
 from htam_agent.runs.records import StepRecord
@@ -26,17 +27,14 @@ if TYPE_CHECKING:
 
     from htam_agent.coding.base import Code, CodeRequest
 
-AT_FLOOR = 0.95
-"""Within 5 % of the floor there is nothing left to win that a measurement could show."""
-
 
 def _session(state: State, runtime: Runtime[Context]) -> Session:
     return context_of(runtime).session(state["task"], state["run"])
 
 
+@measured
 def prepare(state: State, runtime: Runtime[Context]) -> State:
     """Load and trace the task in a worker, and measure the baselines and the floor."""
-    started = time.monotonic()
     task = state["task"]
     run = state.get("run") or str(context_of(runtime).take_up_run(task).root)
     emit(runtime, "prepare", f"loading and tracing {task.name}")
@@ -52,7 +50,6 @@ def prepare(state: State, runtime: Runtime[Context]) -> State:
         "past": [],
         "tried": [],
         "idle_steps": 0,
-        "seconds": time.monotonic() - started,
         "tokens": 0,
         "stop": _original_at_floor(session),
     }
@@ -76,12 +73,15 @@ def _original_at_floor(session: Session) -> str:
     return f"at the floor: {record.reason}; the original is kept"
 
 
+@measured
 def select_direction(state: State, runtime: Runtime[Context]) -> State:
     """Open the next step and choose its direction by transition-aware score, with the reason in words."""
     from htam_agent.memory.attention import score_directions
 
     session = _session(state, runtime)
-    draft = Draft(step=state["draft"].step + 1, started=time.time())
+    before = state["draft"]
+    started = before.started if before.opening else state["seconds"]
+    draft = Draft(step=before.step + 1, opening=before.opening, started=started)
     opened: State = {**state, "draft": draft}
     scored = score_directions(selection_state(opened, context_of(runtime), session), context_of(runtime).memory)
     if not scored:
@@ -91,6 +91,7 @@ def select_direction(state: State, runtime: Runtime[Context]) -> State:
     return {"draft": draft.model_copy(update={"direction": chosen.direction, "why": chosen.why})}
 
 
+@measured
 def retrieve_strategies(state: State, runtime: Runtime[Context]) -> State:
     """Fetch the direction's local strategies, filtered and ranked, and plan the step's candidates."""
     from htam_agent.memory.retrieval import retrieve_strategies as retrieve
@@ -104,13 +105,14 @@ def retrieve_strategies(state: State, runtime: Runtime[Context]) -> State:
     # A template candidate is one strategy, so more candidates than strategies would write the same kernel twice.
     asked = context.options.candidates
     count = min(asked, len(names)) if context.options.coder == "template" else asked
-    planned = [Candidate(step=draft.step, index=index) for index in range(count)]
+    planned = [Candidate(step=draft.step, index=index, opening=draft.opening) for index in range(count)]
     return {
         "draft": draft.model_copy(update={"strategies": names}),
         "candidates": {candidate.key: candidate for candidate in planned},
     }
 
 
+@measured
 def generate(state: State, runtime: Runtime[Context]) -> State:
     """Have the coder write each planned candidate, or mend it after a repair edge."""
     session = _session(state, runtime)
@@ -118,13 +120,13 @@ def generate(state: State, runtime: Runtime[Context]) -> State:
     def write(candidate: Candidate) -> Candidate:
         started = time.monotonic()
         request = code_request(state, context_of(runtime), session, candidate)
-        code = stored_code(session, candidate.step, candidate.index, candidate.attempt)
-        if code is None:
-            code = _ask(context_of(runtime), session, request, candidate)
+        stored = stored_code(session, candidate.step, candidate.index, candidate.attempt)
+        code = stored or _ask(context_of(runtime), session, request, candidate)
+        took = stored.seconds if stored else time.monotonic() - started
         emit(runtime, "code", code.strategy or code.refusal, step=candidate.step, attempt=candidate.attempt)
         changes: dict[str, object] = {
             "tokens": candidate.tokens + code.prompt_tokens + code.completion_tokens,
-            "tool_seconds": candidate.tool_seconds + (time.monotonic() - started if code.prompt_tokens else 0.0),
+            "tool_seconds": candidate.tool_seconds + (took if code.prompt_tokens else 0.0),
         }
         if code.refusal:
             failure = candidate.failure or Failure(kind="unsupported", stage="load", reason=code.refusal)
@@ -152,24 +154,28 @@ def _ask(context: Context, session: Session, request: CodeRequest, candidate: Ca
     return code
 
 
+@measured
 def compile(state: State, runtime: Runtime[Context]) -> State:
     """Build every written candidate."""
     session = _session(state, runtime)
     return _each(state, "written", lambda candidate: compile_candidate(session, runtime, candidate))
 
 
+@measured
 def run(state: State, runtime: Runtime[Context]) -> State:
     """Judge and time every built candidate, each in a process of its own."""
     session = _session(state, runtime)
     return _each(state, "built", lambda candidate: run_candidate(session, runtime, candidate))
 
 
+@measured
 def profile(state: State, runtime: Runtime[Context]) -> State:
     """Place every correct candidate against the device's ceilings."""
     session = _session(state, runtime)
     return _each(state, "correct", lambda candidate: profile_candidate(session, runtime, candidate))
 
 
+@measured
 def repair(state: State, runtime: Runtime[Context]) -> State:
     """Give each broken candidate another attempt while it has one left; then it is a recorded failure."""
 
@@ -183,11 +189,13 @@ def repair(state: State, runtime: Runtime[Context]) -> State:
     return _each(state, "broken", decide)
 
 
+@measured
 def learn(state: State, runtime: Runtime[Context]) -> State:
     """Record the step and its experiences, move the best kernel, and decide whether to go on."""
     return learn_step(state, runtime, _session(state, runtime))
 
 
+@measured
 def finish(state: State, runtime: Runtime[Context]) -> State:
     """Measure the winner again in a fresh process, export it, and write the report."""
     from htam_agent.graph.finishing import finish_run

@@ -12,6 +12,8 @@ from htam_agent.task import Task
 from htam_agent.verdict import Failure, Speedups
 from htam_agent.words import Bottleneck, Record, Verdict
 
+AT_FLOOR = 0.95
+"""Within 5 % of the floor there is nothing left to win that a measurement could show."""
 PREFIX_LENGTH = 6
 """Steps that selection looks back on; older ones are on disk. Keeps a checkpoint's size constant."""
 
@@ -24,6 +26,8 @@ class Candidate(Record):
 
     step: int
     index: int
+    opening: int = 0
+    """Which opening of the step planned it."""
     attempt: int = 0
     strategy: str = ""
     tried: tuple[str, ...] = ()
@@ -72,19 +76,22 @@ class Draft(Record):
     """The step under way."""
 
     step: int
+    opening: int = 0
+    """How often the step was opened before because the coder refused all of its strategies."""
     direction: str = ""
     why: str = ""
     strategies: tuple[str, ...] = ()
     """Retrieved strategy ids, best first."""
     started: float = 0.0
-    """Seconds since the epoch."""
+    """The state's `seconds` when the step was opened first."""
 
 
 def merge_candidates(left: dict[str, Candidate], right: dict[str, Candidate]) -> dict[str, Candidate]:
-    """Reducer: later entries win, and only the newest step is kept, so that checkpoints do not grow."""
+    """Reducer: later entries win, and only the newest opening of the newest step is kept: checkpoints do not grow, and
+    a candidate of an earlier opening does not come back."""
     merged = {**left, **right}
-    newest = max((candidate.step for candidate in merged.values()), default=0)
-    return {key: candidate for key, candidate in merged.items() if candidate.step == newest}
+    newest = max(((candidate.step, candidate.opening) for candidate in merged.values()), default=(0, 0))
+    return {key: candidate for key, candidate in merged.items() if (candidate.step, candidate.opening) == newest}
 
 
 class InputState(TypedDict):
@@ -116,7 +123,7 @@ class State(TypedDict, total=False):
     idle_steps: int
     """Steps in a row without a better kernel."""
     seconds: float
-    """Wall time of the run so far, over all its processes."""
+    """Time that the nodes took so far, over all processes of the run; pauses between them do not count."""
     tokens: int
     stop: str
     """Why the run ends; empty while it goes on."""

@@ -54,11 +54,13 @@ def _answer(
     record = f"{folder.relative_to(session.folder.root)}/{name}.json"
     stored = session.folder.read(record, kind)
     if stored is not None:
-        return stored, candidate
-    started = time.monotonic()
-    answer = finished(call_tool(session, name, str(folder / "kernel.py"), kind))
-    spent = time.monotonic() - started
-    session.folder.write(record, answer)
+        # A process that was killed did this work: its time is the run's too.
+        answer, spent = stored, stored.seconds if isinstance(stored, CompileResult | RunResult) else 0.0
+    else:
+        started = time.monotonic()
+        answer = finished(call_tool(session, name, str(folder / "kernel.py"), kind))
+        spent = time.monotonic() - started
+        session.folder.write(record, answer)
     return answer, candidate.model_copy(update={"tool_seconds": candidate.tool_seconds + spent})
 
 

@@ -65,3 +65,15 @@ def test_every_step_reaches_learn_with_nothing_left_undone(count: int, random: o
 def test_only_the_newest_step_stays_in_the_state() -> None:
     old, new = Candidate(step=1, index=0), Candidate(step=2, index=0)
     assert merge_candidates({old.key: old}, {new.key: new}) == {new.key: new}
+
+
+@given(st.integers(1, 4), st.integers(1, 4))
+def test_a_step_that_is_opened_again_forgets_its_earlier_candidates(before: int, after: int) -> None:
+    def opening(number: int, count: int) -> dict[str, Candidate]:
+        made = [Candidate(step=1, index=index, opening=number) for index in range(count)]
+        return {candidate.key: candidate for candidate in made}
+
+    assert merge_candidates(opening(0, before), opening(1, after)) == opening(1, after)
+    reopened = merge_candidates(opening(0, before), opening(3, after))
+    next_step = {"2/0": Candidate(step=2, index=0)}
+    assert merge_candidates(reopened, next_step) == next_step
