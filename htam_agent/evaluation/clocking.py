@@ -51,6 +51,9 @@ class Clocking:
         protocol: Protocol,
         device: str,
         seed: int,
+        *,
+        writes_inputs: bool = False,
+        stateful: bool = False,
     ) -> None:
         self._reference = reference
         self._subject = subject
@@ -59,18 +62,20 @@ class Clocking:
         self._device = device
         self._kind = "cpu" if device == "cpu" else "cuda"
         self._random = random.Random(seed)
+        self._writes_inputs = writes_inputs
+        self._alone = writes_inputs or stateful
 
-    def run(self, variant: Variant, fresh: bool) -> Rounds:
+    def run(self, variant: Variant) -> Rounds:
         """Rounds until the interval is narrow or the budget ends, at least as many as an interval needs.
 
-        `fresh` false (a reference that writes to its inputs): timed inputs are not varied and outputs not compared.
-        Raises Stop when the candidate fails, or is wrong in a timed call.
+        Every round has other values, and the outputs of one of its calls are compared. Raises Stop when the candidate
+        fails, or is wrong in a timed call.
         """
         self._begin(variant)
         rounds = Rounds()
         deadline = time.monotonic() + BUDGET_SECONDS[self._kind]
         while len(rounds.ratios) < MOST_ROUNDS:
-            self._round(variant, rounds, fresh)
+            self._round(variant, rounds)
             done, late = len(rounds.ratios), time.monotonic() - deadline
             if done >= LEAST_ROUNDS and settled(rounds.ratios):
                 break
@@ -96,14 +101,11 @@ class Clocking:
         assert told.timed is not None, "a warm is answered by times"
         return _first(told.timed.milliseconds)
 
-    def _round(self, variant: Variant, rounds: Rounds, fresh: bool) -> None:
-        if fresh:
-            self._refresh(rounds)
+    def _round(self, variant: Variant, rounds: Rounds) -> None:
+        self._refresh(rounds)
         first = self._reference_block(variant)
         ours = self._candidate_block(rounds) + self._candidate_block(rounds)
-        if fresh:
-            answer = self._subject.order(Order(hand_over=True), "time")
-            self._judge(answer, "a timed call", state=False)
+        self._compare_a_call()
         second = self._reference_block(variant)
         theirs = statistics.median(first + second)
         rounds.reference.append(theirs)
@@ -111,11 +113,24 @@ class Clocking:
         rounds.ratios.append(theirs / max(statistics.median(ours), 1e-9))
 
     def _refresh(self, rounds: Rounds) -> None:
-        """Other values at the same addresses: the inputs times a secret factor that keeps their domain."""
+        """Other values at the same addresses, in the domain of the inputs: a blend of two draws, times a factor."""
         factor = 1.0 - 0.25 * self._random.random()
-        if not self._reference.prepare(Prepare(seed=0, factor=factor, redraw=False)).usable:
-            self._reference.prepare(Prepare(seed=0, redraw=False))
+        seed = self._random.getrandbits(56)
+        self._values = Prepare(seed=seed, factor=factor, redraw=False, blend=True)
+        if not self._reference.prepare(self._values).usable:
+            self._values = Prepare(seed=seed)
+            self._reference.prepare(self._values)
         rounds.refreshed += 1
+
+    def _compare_a_call(self) -> None:
+        """Judges the outputs of the round's last call. Where calls move inputs or state on, that is one more call,
+        timed like the others and on both as they were."""
+        if self._writes_inputs:
+            self._reference.prepare(self._values)
+        if self._alone:
+            self._subject.order(Order(measure=Measure(calls=1, alone=True)), "time")
+        answer = self._subject.order(Order(hand_over=True), "time")
+        self._judge(answer, "a timed call", state=False)
 
     def _reference_block(self, variant: Variant) -> list[float]:
         told = self._reference.ask(Ask(block=Block(variant=variant, calls=self._reference_calls)))

@@ -111,14 +111,23 @@ class Evaluation:
         session = self._session
         assert self._baselines is not None, "only a timed evaluation comes here"
         device = session.device_name
-        # A reference that writes to its inputs cannot be called twice on the same values.
-        fresh = not session.loaded.writes_inputs
+        loaded = session.loaded
+        stateful = any(entry.changes for entry in loaded.blueprint.state)
         clocking = Clocking(
-            session.reference, subject, self._verification, session.protocol, device, session.seeds.draw()
+            session.reference,
+            subject,
+            self._verification,
+            session.protocol,
+            device,
+            session.seeds.draw(),
+            writes_inputs=loaded.writes_inputs,
+            stateful=stateful,
         )
         with device_lock(device):
-            self._rounds = clocking.run(best_variant(self._baselines), fresh)
-        varied = "other values in every round" if fresh else "the operator writes to its inputs: values not varied"
+            self._rounds = clocking.run(best_variant(self._baselines))
+        varied = f"other values in every round, {self._rounds.refreshed} outputs compared"
+        if loaded.writes_inputs or stateful:
+            varied += " (of one more call in each round, on inputs and state as they were)"
         self._verification.checks.append(Check(name="timed-outputs", passed=True, detail=varied))
         distrust = self._rounds.distrust or self._too_fast(statistics.median(self._rounds.candidate))
         self._verification.checks.append(Check(name="clock", passed=not distrust, detail=distrust))

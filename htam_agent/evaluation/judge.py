@@ -16,6 +16,8 @@ from pydantic import BaseModel
 from htam_agent.errors import TaskError, WorkerError
 from htam_agent.evaluation.channel import Garbled
 from htam_agent.evaluation.messages import (
+    SHIFT_BYTES,
+    SHIFTS,
     Answer,
     Ask,
     Finding,
@@ -39,8 +41,6 @@ if TYPE_CHECKING:
 
 PROTOCOLS: tuple[ProtocolName, ...] = ("kernelbench", "verified", "verified-fair", "strict")
 KERNELBENCH_TRIALS = 5
-SHIFTS, SHIFT_BYTES = 16, 4096
-"""Inputs lie at one of this many addresses, drawn for each trial."""
 
 T = TypeVar("T", bound=BaseModel)
 

@@ -18,6 +18,8 @@ from htam_agent.task import Task
 from htam_agent.verdict import Check, Launch
 from htam_agent.words import Backend, Precision, Protocol
 
+SHIFTS, SHIFT_BYTES = 16, 4096
+"""Shared inputs lie at one of this many addresses, so many bytes apart, drawn for each trial."""
 WorkerKind = Literal["reference", "candidate", "build"]
 Variant = Literal["eager", "eager_tf32", "compile"]
 """The opponents: how the reference is run when it is timed."""
@@ -105,10 +107,12 @@ class Prepare(Letter):
     changed_parameters: bool = False
     redraw: bool = True
     """False: the last drawn inputs again, with this factor."""
+    blend: bool = False
+    """Without redraw: between the last drawn inputs and others, by shares that the seed gives."""
 
 
 class Prepared(Letter):
-    """`usable` false: the reference is not finite on this family where it was on plain inputs."""
+    """`usable` false: the reference fails or is not finite on these values where plain ones were fine."""
 
     usable: bool = True
     reason: str = ""
@@ -207,9 +211,10 @@ class Trial(Letter):
 
 
 class Measure(Letter):
-    """Order: warm up for `warm_seconds`, or time `calls` calls."""
+    """Order: warm up for `warm_seconds`, or time `calls` calls; `alone`: on the state as it was, no call before."""
 
     calls: int = 0
+    alone: bool = False
     warm_seconds: float = 0.0
 
 

@@ -9,10 +9,8 @@ from htam_agent.evaluation import flags
 from htam_agent.evaluation.loading import Inputs, call, failure, is_out_of_memory
 from htam_agent.evaluation.messages import Block, Load, Timed, Variant, Warm
 from htam_agent.evaluation.timing import Stopwatch
-from htam_agent.evaluation.trees import flat_span, flatten, unflatten
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
 
@@ -56,22 +54,6 @@ class Opponents:
             compiled: Callable[..., object] = torch.compile(self._model)
             self._compiled = compiled
         return self._compiled
-
-
-def scaled(inputs: Inputs, factor: float) -> Inputs:
-    """The inputs with floating tensors multiplied, layouts kept; integers, booleans and plain values stay."""
-    if factor == 1.0:
-        return inputs
-    tree, tensors = flatten(inputs)
-    scaled = [_scale(tensor, factor) if tensor.is_floating_point() else tensor for tensor in tensors]
-    value = unflatten(tree, scaled)
-    assert isinstance(value, list | dict)
-    return value
-
-
-def _scale(tensor: torch.Tensor, factor: float) -> torch.Tensor:
-    flat = flat_span(tensor) * factor
-    return flat.as_strided(tensor.shape, tensor.stride(), 0)
 
 
 def theoretical_bandwidth(device: str) -> float:

@@ -14,6 +14,8 @@ from htam_agent.evaluation.buffers import SharedBuffer, create_buffer
 from htam_agent.evaluation.channel import Channel, Closed
 from htam_agent.evaluation.loading import Inputs, LoadedTask, load_task, outputs_of
 from htam_agent.evaluation.messages import (
+    SHIFT_BYTES,
+    SHIFTS,
     Ask,
     Blueprint,
     Finding,
@@ -27,7 +29,7 @@ from htam_agent.evaluation.messages import (
     Told,
     Trouble,
 )
-from htam_agent.evaluation.opponents import Opponents, scaled, theoretical_bandwidth
+from htam_agent.evaluation.opponents import Opponents, theoretical_bandwidth
 from htam_agent.evaluation.state import changed_values, state_tensors
 from htam_agent.evaluation.trees import (
     aligned,
@@ -39,15 +41,13 @@ from htam_agent.evaluation.trees import (
     unflatten,
     view,
 )
+from htam_agent.evaluation.variation import ASSERTING, DEVICE_CHECKS, Draws, dropped
 from htam_agent.verdict import Check
 from htam_agent.words import Protocol
 
 if TYPE_CHECKING:
     import torch
 
-SHIFTS = 16
-"""Shared inputs are moved by up to this many units of SHIFT_BYTES from trial to trial: new addresses."""
-SHIFT_BYTES = 4096
 LIBRARY_CLASSES = ("matmul", "convolution", "attention", "composite", "other")
 """Operators that may run in TF32, whose expected output depends on the flags."""
 
@@ -113,6 +113,7 @@ class Reference:
         if random:
             self._model.eval()
             operator = trace_model(self._model, self._drawn, order.task.name, training=False)
+        self._asserts = order.device != "cpu" and bool(ASSERTING & set(operator.operators))
         self._library = order.device != "cpu" and operator.operator_class in LIBRARY_CLASSES
         self._opponents = Opponents(order, self._model)
         self._observe()
@@ -141,21 +142,28 @@ class Reference:
         self._output_tree, self._expected = flatten(outputs)
         self._expected = [tensor.detach() for tensor in self._expected]
         with verify.one_thread():
-            self._mutated = _differ(copies, inputs)
-            self._changes = _differ(tensors, self._initial)
+            self._mutated = verify.differ(copies, inputs)
+            self._changes = verify.differ(tensors, self._initial)
         self._finite = verify.all_finite(self._expected)
         self._restore(self._initial)
         self._changed = self._draw_changed_parameters()
 
     def _draw_changed_parameters(self) -> list[torch.Tensor] | None:
-        """Other parameter values under which the reference is still finite; None where there are none."""
+        """Other parameter values under which the reference runs and is still finite; None where there are none."""
+        self._unchanged = DEVICE_CHECKS if self._asserts else "changed ones gave no finite outputs"
         if not any(self._parameters):
+            return None
+        if self._asserts:
             return None
         values = changed_values(self._initial, self._parameters, self._order.seed + 2)
         self._restore(values)
-        outputs = outputs_of(self._order.task, self._model, self._copy_of_inputs())
-        self._restore(self._initial)
-        _, tensors = flatten(outputs)
+        try:
+            _, tensors = flatten(outputs_of(self._order.task, self._model, self._copy_of_inputs()))
+        except TaskError as error:
+            self._unchanged = dropped(error)
+            return None
+        finally:
+            self._restore(self._initial)
         return values if verify.all_finite(tensors) or not self._finite else None
 
     def _lay_out(self) -> Blueprint:
@@ -168,6 +176,7 @@ class Reference:
         self._output_specs = specs_of([packed_like(tensor) for tensor in self._expected])
         input_bytes = extent_of(input_tensors) + SHIFTS * SHIFT_BYTES
         state_bytes = aligned(init_start + extent_of(init_tensors))
+        self._draws = Draws(self._task, self._order.task.name, self._input_specs)
         output_bytes = max(extent_of(self._expected), extent_of([packed_like(t) for t in self._expected]))
         self._buffers = [self._create(size) for size in (input_bytes, state_bytes, output_bytes)]
         self._entries = [
@@ -228,7 +237,7 @@ class Reference:
         return max((verify.relative_error(a, b) for a, b in pairs), default=0.0)
 
     def _notes(self, random: bool, still_random: bool) -> tuple[list[Check], str]:
-        _, inputs = flatten(self._drawn)
+        inputs = flatten(self._drawn)[1]
         self._expected = self._forward()
         with verify.one_thread():
             weak = verify.weak_against(self._expected, inputs, "strict")
@@ -245,8 +254,8 @@ class Reference:
         if not self._finite:
             notes.append(Check(name="finite", passed=True, detail="the reference itself gives NaN or infinities"))
         if any(self._parameters) and self._changed is None:
-            detail = "parameters stay as constructed: changed ones gave no finite outputs"
-            notes.append(Check(name="parameters", passed=True, detail=detail))
+            kept = f"parameters stay as constructed: {self._unchanged}"
+            notes.append(Check(name="parameters", passed=True, detail=kept))
         return notes, weak
 
     # One trial
@@ -256,29 +265,26 @@ class Reference:
         self._drawn, self._expected = [], []  # freed before as much again is made
         self._inputs_after: list[torch.Tensor] = []
         self._default_expected: list[torch.Tensor] | None = None
-        if order.redraw:
-            self._plain: Inputs = []
-            self._plain = self._task.draw(order.seed)
-        self._drawn = scaled(self._plain, order.factor)
-        _, tensors = flatten(self._drawn)
-        specs = specs_of(tensors)
-        if specs != self._input_specs:
-            raise TaskError(
-                f"get_inputs() of the task {self._order.task.name!r} gives other shapes on every call.",
-                "Make shapes and dtypes the same on every call; only values may vary.",
-                "task-inputs",
-            )
-        for tensor, spec in zip(tensors, specs, strict=True):
+        if self._asserts and not 0.0 <= order.factor <= 1.0:
+            return Prepared(usable=False, reason=DEVICE_CHECKS)
+        self._drawn = self._draws.vary(order)
+        for tensor, spec in zip(flatten(self._drawn)[1], self._input_specs, strict=True):
             flat_span(view(self._buffers[0].memory, spec, order.shift)).copy_(flat_span(tensor))
         changed = self._changed if order.changed_parameters else None
         self._values = changed if changed is not None else self._initial
         self._restore(self._values)
         for tensor, entry in zip(self._values, self._entries, strict=True):
             flat_span(view(self._buffers[1].memory, entry.spec)).copy_(flat_span(tensor))
-        self._compute_expected()
+        strayed = order.factor != 1.0 or order.blend or changed is not None
+        try:
+            self._compute_expected()
+        except TaskError as error:
+            if not strayed:
+                raise
+            return Prepared(usable=False, reason=dropped(error))
         self._buffers[2].memory.fill_(255)  # NaN in every floating type: what is not written is not right
         self._opponents.stopwatch.synchronize()
-        if order.factor != 1.0 and self._finite and not verify.all_finite(self._expected):
+        if strayed and self._finite and not verify.all_finite(self._expected):
             return Prepared(usable=False, reason="the reference is not finite on it")
         return Prepared()
 
@@ -303,8 +309,7 @@ class Reference:
         outputs = outputs_of(self._order.task, self._model, inputs)
         if keep_inputs:
             self._inputs_after = flatten(inputs)[1]
-        tree, tensors = flatten(outputs)
-        self._output_tree = tree
+        self._output_tree, tensors = flatten(outputs)
         return [tensor.detach() for tensor in tensors]
 
     def _copy_of_inputs(self) -> Inputs:
@@ -392,8 +397,3 @@ class Reference:
             else:
                 findings.append(verify.same_bits(flat_span(seen), flat_span(value), name))
         return findings
-
-
-def _differ(after: Sequence[torch.Tensor], before: Sequence[torch.Tensor]) -> list[bool]:
-    """For each pair, whether any bit changed."""
-    return [not verify.same_bits(ours, theirs, "tensor").passed for ours, theirs in zip(after, before, strict=True)]

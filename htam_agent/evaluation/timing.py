@@ -42,6 +42,8 @@ class Stopwatch:
         self._device = device
         self.hidden_ms = 0.0
         """Milliseconds for which the device went on after the last call of a CUDA block had ended by its events."""
+        self.first_ms = 0.0
+        """Milliseconds of a CPU block's first call, which is not among its times."""
         self._flush: torch.Tensor | None = None
         if device != "cpu":
             import torch
@@ -61,9 +63,10 @@ class Stopwatch:
             calls += 1
         return (time.perf_counter() - begin) * 1e3 / calls
 
-    def block(self, call: Callable[[], object], calls: int) -> tuple[list[float], object]:
-        """Milliseconds of each of `calls` calls, and the last call's result."""
-        return self._block_cpu(call, calls) if self._flush is None else self._block_cuda(call, calls)
+    def block(self, call: Callable[[], object], calls: int, *, alone: bool = False) -> tuple[list[float], object]:
+        """Milliseconds of each of `calls` calls, and the last call's result. On a CPU an untimed call comes first,
+        unless `alone`."""
+        return self._block_cpu(call, calls, alone) if self._flush is None else self._block_cuda(call, calls)
 
     def synchronize(self) -> None:
         """Waits for the device."""
@@ -72,11 +75,13 @@ class Stopwatch:
 
             torch.cuda.synchronize(self._device)
 
-    def _block_cpu(self, call: Callable[[], object], calls: int) -> tuple[list[float], object]:
+    def _block_cpu(self, call: Callable[[], object], calls: int, alone: bool) -> tuple[list[float], object]:
         clock = time.perf_counter_ns
         times = []
-        # Not timed: the other side ran last, so this side's threads sleep and its data have left the caches.
-        result: object = call()
+        begin = clock()
+        # Not among the times: the other side ran last, so this side's threads sleep and its data have left the caches.
+        result: object = None if alone else call()
+        self.first_ms = (clock() - begin) / 1e6
         for _ in range(calls):
             result = None  # freed before the next call on both sides, so that its memory can be used again
             begin = clock()

@@ -5,10 +5,11 @@ element is close. Tolerances by protocol, t for float32 and for half types:
 
 - `kernelbench`: |a - b| <= t + t |b|, t = 1e-4 and 1e-2 (KernelBench's own `torch.allclose` call).
 - `verified`, `verified-fair`: the same form with t = 1e-3 for float32 and 1e-2 for half types.
-- `strict`: |a - b| <= t (rms(b) + |b|), t = 1e-4 and 1e-2 (bfloat16 has 8 bits: one rounding is 4e-3), never under four
-  times the reference's own error at the declared precision (`allowance`). rms(b), the root of the mean square of the
-  finite expected values, makes the tolerance relative to scale: zeros do not pass on an output whose values are
-  tiny, and a term that cancels may still differ by the rounding of its parts.
+- `strict`: |a - b| <= t (rms(b) + |b|), t = 1e-4 and 1e-2 (bfloat16 has 8 bits: one rounding is 4e-3) and 1e-10 for
+  float64 (a detour through float32 is off by 1e-7), never under four times the reference's own error at the declared
+  precision (`allowance`). rms(b), the root of the mean square of the finite expected values, makes the tolerance
+  relative to scale: zeros do not pass on an output whose values are tiny, and a term that cancels may still differ by
+  the rounding of its parts.
 
 Integers and booleans must be equal. Everything runs in chunks, so that comparing needs little memory of its own.
 """
@@ -41,7 +42,8 @@ def tolerance(protocol: Protocol, dtype: str, allowance: float = 0.0) -> float:
         return 1e-2 if half else 1e-4
     if protocol in ("verified", "verified-fair"):
         return 1e-2 if half else 1e-3
-    return max(1e-2 if half else 1e-4, 4.0 * allowance)
+    wanted = 1e-2 if half else 1e-10 if dtype == "float64" else 1e-4
+    return max(wanted, 4.0 * allowance)
 
 
 @contextmanager
@@ -227,6 +229,11 @@ def same_bits(actual: torch.Tensor, expected: torch.Tensor, name: str) -> Findin
             values = f"{ours[place].item()} where {theirs[place].item()} was"
             return Finding(name=name, passed=False, detail=f"{name}{_place(start + place, expected.shape)}: {values}")
     return Finding(name=name, passed=True)
+
+
+def differ(after: Sequence[torch.Tensor], before: Sequence[torch.Tensor]) -> list[bool]:
+    """For each pair, whether any bit changed."""
+    return [not same_bits(ours, theirs, "tensor").passed for ours, theirs in zip(after, before, strict=True)]
 
 
 def weak_against(expected: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], protocol: Protocol) -> str:

@@ -49,11 +49,21 @@ def test_one_odd_value_is_found_where_it_lies(
 @given(shapes, seeds, st.floats(1e-30, 1e30))
 def test_strict_is_free_of_scale(shape: list[int], seed: int, scale: float) -> None:
     expected = draw(shape, torch.float64, seed)
-    actual = expected * (1 + 3e-5)
+    actual = expected * (1 + 3e-11)
     assert verify.compare(actual * scale, expected * scale, "strict").passed
     if float(expected.abs().max()) > 1e-3:
         assert not verify.compare(expected * scale * 1.01, expected * scale, "strict").passed
         assert not verify.compare(torch.zeros_like(expected), expected * scale, "strict").passed
+
+
+@given(shapes, seeds, st.sampled_from([1e-20, 1.0, 1e20]))
+def test_a_detour_through_a_narrower_type_is_found_in_strict(shape: list[int], seed: int, scale: float) -> None:
+    expected = torch.randn([*shape, 9], generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * scale
+    assert not verify.compare(expected.float().double(), expected, "strict").passed
+    assert verify.compare(expected.float().double(), expected, "verified").passed or scale > 1
+    single = expected.float()
+    assert not verify.compare(single.bfloat16().float(), single, "strict").passed
+    assert verify.compare((single.double() * (1 + 1e-6)).float(), single, "strict").passed
 
 
 def test_zeros_pass_an_absolute_tolerance_on_tiny_outputs_and_not_strict() -> None:
