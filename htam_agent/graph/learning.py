@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from htam_agent.graph.context import context_of
 from htam_agent.graph.events import emit
+from htam_agent.graph.experiences import remember, times_around
 from htam_agent.graph.state import AT_FLOOR, PREFIX_LENGTH, Best, Candidate, Draft, Past, State
 from htam_agent.memory.attention import share_closed
-from htam_agent.memory.model import Experience
 from htam_agent.runs.records import CandidateSummary, RunOptions, StepRecord
 from htam_agent.verdict import ProfileResult
 
@@ -32,8 +30,7 @@ def learn_step(state: State, runtime: Runtime[Context], session: Session) -> Sta
     candidates = [one for one in state["candidates"].values() if (one.step, one.opening) == opening]
     if all(_refused_at_once(candidate) for candidate in candidates):
         return _open_again(state, runtime, draft, candidates)
-    for candidate in candidates:
-        _remember(state, context_of(runtime), session, candidate)
+    remember(state, context_of(runtime), session, candidates)
     winner = _winner(candidates)
     improved = winner is not None and _better(winner, before)
     best = _best(session, winner) if winner is not None and improved else before
@@ -140,53 +137,14 @@ def _summary(session: Session, candidate: Candidate) -> CandidateSummary:
     )
 
 
-def _times(session: Session, before: Best | None, after: float | None) -> tuple[float, float | None]:
-    """Milliseconds before and after the step, both through the ratio to the same baseline."""
-    reference = session.baselines.best or session.baselines.eager or 0.0
-    time_before = reference / before.speedup.best if before and before.speedup.best else reference
-    return time_before, reference / after if after else None
-
-
 def _past(session: Session, record: StepRecord, before: Best | None, winner: Candidate | None) -> Past:
-    time_before, time_after = _times(session, before, winner.speedup.best if winner else None)
+    time_before, time_after = times_around(session, before, winner.speedup.best if winner else None)
     outcome = share_closed(time_before, time_after, session.baselines.floor)
     speed = f", {record.speedup.best:.2f}x over best" if record.speedup.best else ""
     line = f"step {record.step}: {record.direction} / {record.strategy or 'none'}: {record.verdict}{speed}"
     if record.reason:
         line += f" ({record.reason[:160]})"
     return Past(direction=record.direction, strategy=record.strategy, outcome=outcome, line=line)
-
-
-def _remember(state: State, context: Context, session: Session, candidate: Candidate) -> None:
-    """Only facts about kernels enter the memory: a refusal of the coder, before there was a kernel, is none."""
-    draft, before = state["draft"], state.get("best")
-    if not candidate.strategy or candidate.verdict is None:
-        return
-    time_before, time_after = _times(session, before, candidate.speedup.best)
-    experience = Experience(
-        id=f"{Path(state['run']).name}:{candidate.step}:{candidate.index}",
-        run=Path(state["run"]).name,
-        step=candidate.step,
-        candidate=candidate.index,
-        task=state["task"].id,
-        features=session.features,
-        precision=context.options.precision,
-        bottleneck=before.bottleneck if before else "unknown",
-        fraction_of_floor=before.fraction_of_floor if before else None,
-        prefix=tuple(past.direction for past in state.get("past", [])),
-        direction=draft.direction,
-        strategy=candidate.strategy,
-        verdict=candidate.verdict,
-        time_before_ms=time_before,
-        time_after_ms=time_after,
-        floor_ms=session.baselines.floor,
-        seconds=candidate.tool_seconds,
-        tokens=candidate.tokens,
-        reason=candidate.failure.reason[:400] if candidate.failure else "",
-        device=session.bench.device,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
-    context.memory.add_experience(experience)
 
 
 def _stop(after: State, options: RunOptions, draft: Draft, candidates: list[Candidate]) -> str:

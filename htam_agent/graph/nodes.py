@@ -23,7 +23,7 @@ from htam_agent.runs.records import StepRecord
 from htam_agent.verdict import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from htam_agent.coding.base import Code, CodeRequest
 
@@ -97,13 +97,14 @@ def retrieve_strategies(state: State, runtime: Runtime[Context]) -> State:
     from htam_agent.memory.retrieval import retrieve_strategies as retrieve
 
     context, draft = context_of(runtime), state["draft"]
-    wanted = max(5, context.options.candidates + context.options.repairs)
+    asked, repairs = context.options.candidates, context.options.repairs
+    # Of a template coder every attempt of every candidate takes a strategy of its own; a model is shown a few.
+    wanted = max(5, asked * (1 + repairs) if context.options.coder == "template" else asked + repairs)
     session = _session(state, runtime)
     found = retrieve(selection_state(state, context, session), draft.direction, context.memory, limit=wanted)
     names = tuple(scored.strategy.id for scored in found)
     emit(runtime, "strategies", ", ".join(names), step=draft.step)
     # A template candidate is one strategy, so more candidates than strategies would write the same kernel twice.
-    asked = context.options.candidates
     count = min(asked, len(names)) if context.options.coder == "template" else asked
     planned = [Candidate(step=draft.step, index=index, opening=draft.opening) for index in range(count)]
     return {
@@ -116,35 +117,44 @@ def retrieve_strategies(state: State, runtime: Runtime[Context]) -> State:
 def generate(state: State, runtime: Runtime[Context]) -> State:
     """Have the coder write each planned candidate, or mend it after a repair edge."""
     session = _session(state, runtime)
+    step = dict(state["candidates"])
 
     def write(candidate: Candidate) -> Candidate:
         started = time.monotonic()
         request = code_request(state, context_of(runtime), session, candidate)
         stored = stored_code(session, candidate.step, candidate.index, candidate.attempt)
-        code = stored or _ask(context_of(runtime), session, request, candidate)
+        code = stored or _ask(context_of(runtime), session, request, candidate, step)
         took = stored.seconds if stored else time.monotonic() - started
         emit(runtime, "code", code.strategy or code.refusal, step=candidate.step, attempt=candidate.attempt)
-        changes: dict[str, object] = {
-            "tokens": candidate.tokens + code.prompt_tokens + code.completion_tokens,
-            "tool_seconds": candidate.tool_seconds + (took if code.prompt_tokens else 0.0),
-        }
-        if code.refusal:
-            failure = candidate.failure or Failure(kind="unsupported", stage="load", reason=code.refusal)
-            changes |= {"status": "failed", "failure": failure, "hopeless": code.hopeless}
-            return candidate.model_copy(update=changes)
-        tried = (*candidate.tried, code.strategy) if code.strategy else candidate.tried
-        return candidate.model_copy(update={**changes, "status": "written", "strategy": code.strategy, "tried": tried})
+        step[candidate.key] = _written(candidate, code, took if code.prompt_tokens else 0.0)
+        return step[candidate.key]
 
     return _each(state, "planned", write)
 
 
-def _ask(context: Context, session: Session, request: CodeRequest, candidate: Candidate) -> Code:
+def _written(candidate: Candidate, code: Code, seconds: float) -> Candidate:
+    """The candidate after the coder's answer, which took `seconds` of a model's time."""
+    changes: dict[str, object] = {
+        "tokens": candidate.tokens + code.prompt_tokens + code.completion_tokens,
+        "tool_seconds": candidate.tool_seconds + seconds,
+    }
+    if code.refusal:
+        failure = candidate.failure or Failure(kind="unsupported", stage="load", reason=code.refusal)
+        changes |= {"status": "failed", "failure": failure, "hopeless": code.hopeless}
+        return candidate.model_copy(update=changes)
+    tried = (*candidate.tried, code.strategy) if code.strategy else candidate.tried
+    return candidate.model_copy(update={**changes, "status": "written", "strategy": code.strategy, "tried": tried})
+
+
+def _ask(
+    context: Context, session: Session, request: CodeRequest, candidate: Candidate, step: Mapping[str, Candidate]
+) -> Code:
     """Ask the coder and store its answer before anything else happens to it. A refusal that cost nothing is not stored:
     the step is opened again with other strategies under the same number."""
     if candidate.attempt == 0:
         code = context.coder.generate(request)
     else:
-        code = context.coder.repair(repair_request(request, session, candidate))
+        code = context.coder.repair(repair_request(request, session, candidate, step.values()))
     if not code.source and not code.prompt_tokens:
         return code
     folder = session.folder.candidate(candidate.step, candidate.index, candidate.attempt)

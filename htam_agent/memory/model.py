@@ -96,7 +96,8 @@ class Transition(Record):
 
 
 class Experience(Record):
-    """One measured step. `id` is idempotent: f"{run}:{step}:{candidate index}"; a replayed node rewrites the record."""
+    """One judged attempt of a step. `id` is idempotent: f"{run}:{step}:{candidate index}:{attempt}"; a replayed node
+    rewrites the record."""
 
     id: str
     run: str

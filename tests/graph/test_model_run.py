@@ -49,6 +49,8 @@ def test_recorded_answers_drive_the_graph_through_both_repairs(tmp_path: Path) -
         "0002-0-1": "correct",
         "0003-0-0": "correct",
     }
+    stats = htam("memory", "stats", "--memory", "memory", "--json", folder=tmp_path).last
+    assert stats["experiences"] == 5, "what was mended is learned too, as a failure"
     cost = answer.last["cost"]
     assert isinstance(cost, dict)
     assert cost["tokens"] > 0

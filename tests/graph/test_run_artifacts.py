@@ -68,7 +68,8 @@ def test_what_was_measured_was_learned(answer: Answer, folder: Path) -> None:
     steps = answer.last["steps"]
     assert isinstance(steps, list)
     stats = htam("memory", "stats", "--memory", "memory", "--json", folder=folder).last
-    assert stats["experiences"] == len(steps)
+    attempts = sum(candidate["attempts"] for step in steps for candidate in step["candidates"])
+    assert stats["experiences"] == attempts
 
 
 def test_the_run_is_listed_and_reported(answer: Answer, folder: Path) -> None:
