@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,7 +13,7 @@ from htam_agent.runs.records import RunManifest, RunOptions, RunSettings
 from htam_agent.verdict import Times
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from langchain_core.tools import BaseTool
     from langgraph.runtime import Runtime
@@ -130,10 +131,10 @@ class Context:
                 folder.write("baselines.json", baselines)
             else:
                 bench.use_baselines(baselines)
+            return Session(folder, bench, self.make_tools(bench), operator, features_of(operator), baselines)
         except BaseException:
             bench.close()
             raise
-        return Session(folder, bench, self.make_tools(bench), operator, features_of(operator), baselines)
 
     def close_session(self, run: str) -> None:
         """End the processes of one run."""
@@ -142,14 +143,32 @@ class Context:
         if session is not None:
             session.bench.close()
 
-    def close(self) -> None:
-        """End the processes of every run, and the store."""
+    @contextmanager
+    def ended_on_failure(self, run: str) -> Iterator[None]:
+        """Ends the processes of the run when what is done inside raises."""
+        try:
+            yield
+        except BaseException:
+            self.close_session(run)
+            raise
+
+    def for_one_run(self) -> Context:
+        """A context with the same clients and no sessions: who makes it ends its own processes and no others."""
+        return replace(self, sessions={}, lock=threading.Lock())
+
+    def close_sessions(self) -> None:
+        """End the processes of every run of this context."""
         for run in list(self.sessions):
             self.close_session(run)
+
+    def close(self) -> None:
+        """End the processes of every run, and the store."""
+        self.close_sessions()
         self.memory.close()
 
 
 _default: list[Context] = []
+_default_lock = threading.Lock()
 
 
 def context_of(runtime: Runtime[Context]) -> Context:
@@ -157,8 +176,9 @@ def context_of(runtime: Runtime[Context]) -> Context:
     context: Context | None = runtime.context
     if context is not None:
         return context
-    if not _default:
-        from htam_agent.graph.embedding import default_context
+    with _default_lock:
+        if not _default:
+            from htam_agent.graph.embedding import default_context
 
-        _default.append(default_context())
-    return _default[0]
+            _default.append(default_context())
+        return _default[0]

@@ -5,15 +5,22 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from langgraph.errors import GraphRecursionError
+
 from htam_agent.graph.build import build_graph
-from htam_agent.graph.state import InputState
+from htam_agent.graph.runner import endless, recursion_limit
+from htam_agent.graph.state import InputState, OutputState, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from langgraph.graph.state import CompiledStateGraph
+
     from htam_agent.graph.context import Context
     from htam_agent.runs.records import Result
     from htam_agent.task import Task
+
+    InnerGraph = CompiledStateGraph[State, Context, InputState, OutputState]
 
 
 def agent_node(context: Context | None) -> Callable[[Mapping[str, Task]], dict[str, Result]]:
@@ -21,13 +28,24 @@ def agent_node(context: Context | None) -> Callable[[Mapping[str, Task]], dict[s
     graph = build_graph().compile()
 
     def optimize_task(state: Mapping[str, Task]) -> dict[str, Result]:
-        given = InputState(task=state["task"])
         if context is not None:
-            return {"result": graph.invoke(given, context=context)["result"]}
+            return {"result": _invoked(graph, context, state["task"])}
         with closing(default_context()) as own:
-            return {"result": graph.invoke(given, context=own)["result"]}
+            return {"result": _invoked(graph, own, state["task"])}
 
     return optimize_task
+
+
+def _invoked(graph: InnerGraph, context: Context, task: Task) -> Result:
+    """One run of the inner graph. However it ends, its processes end with it."""
+    own, limit = context.for_one_run(), recursion_limit(context)
+    try:
+        result: Result = graph.invoke(InputState(task=task), {"recursion_limit": limit}, context=own)["result"]
+        return result
+    except GraphRecursionError as error:
+        raise endless(f"The run of {task.name}", limit) from error
+    finally:
+        own.close_sessions()
 
 
 def default_context() -> Context:

@@ -1,4 +1,4 @@
-"""What every node has around it: the clock of the run."""
+"""What every node has around it: the clock of the run, and the end of its processes when the node fails."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from langgraph.runtime import Runtime
 
-from htam_agent.graph.context import Context
+from htam_agent.graph.context import Context, context_of
 from htam_agent.graph.state import State
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ class Node(Protocol):
 
 
 def measured(node: Node) -> Node:
-    """The node, adding the time that it took to the state's `seconds`.
+    """The node, adding the time that it took to the state's `seconds`; when it raises, the run's processes end (a retry
+    or a resume opens them again).
 
     Only time inside nodes counts, so a pause between a kill and the resume does not. Work that a killed process did and
     left on disk counts with the time that it says it took.
@@ -31,7 +32,11 @@ def measured(node: Node) -> Node:
     @functools.wraps(node)
     def work(state: State, runtime: Runtime[Context]) -> State:
         started = time.monotonic()
-        answer = node(state, runtime)
+        if "run" in state:
+            with context_of(runtime).ended_on_failure(state["run"]):
+                answer = node(state, runtime)
+        else:
+            answer = node(state, runtime)
         took = max(time.monotonic() - started, _tool_seconds(state, answer))
         answer["seconds"] = state.get("seconds", 0.0) + took
         return answer

@@ -39,6 +39,13 @@ def prepare(state: State, runtime: Runtime[Context]) -> State:
     run = state.get("run") or str(context_of(runtime).take_up_run(task).root)
     emit(runtime, "prepare", f"loading and tracing {task.name}")
     session = context_of(runtime).session(task, run)
+    # From here on the processes of the run live, and the state does not know the run before this node has ended.
+    with context_of(runtime).ended_on_failure(run):
+        return _prepared(runtime, session, run)
+
+
+def _prepared(runtime: Runtime[Context], session: Session, run: str) -> State:
+    """The state before the first step."""
     best, floor = session.baselines.best, session.baselines.floor
     what = f"{session.operator.operator_class} on {session.bench.device.name}"
     emit(runtime, "prepared", what, best=best, floor=floor)

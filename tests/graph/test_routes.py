@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from htam_agent.graph import routes
+from htam_agent.graph.runner import recursion_limit
 from htam_agent.graph.state import Candidate, State, merge_candidates
+from htam_agent.runs.records import RunOptions
 
 STATUSES = ("planned", "written", "built", "correct", "profiled", "broken", "failed")
 
@@ -60,6 +65,41 @@ def test_every_step_reaches_learn_with_nothing_left_undone(count: int, random: o
                 attempts[index] += statuses[index] == "planned"
         node = router(state_of(statuses))
     assert set(statuses) <= {"profiled", "failed"}
+
+
+def most_nodes(candidates: int, repairs: int) -> int:
+    """Nodes of the longest step: one candidate after the other breaks, as late and as often as it may."""
+    statuses, attempts, node, passed = ["planned"] * candidates, [0] * candidates, "generate", 2
+    while node not in ("profile", "learn"):
+        passed += 1
+        takes, outcomes, router = NEXT[node]
+        turn = next((index for index, status in enumerate(statuses) if status in takes), None)
+        for index, status in enumerate(statuses):
+            if status not in takes:
+                continue
+            if node in ("run", "compile"):
+                late = node == "run" and index == turn
+                statuses[index] = "broken" if late else "built" if node == "compile" else "correct"
+            elif node == "repair":
+                spent = attempts[index] >= repairs
+                statuses[index] = "failed" if spent else "planned"
+                attempts[index] += not spent
+            else:
+                statuses[index] = outcomes[0]
+        node = router(state_of(statuses))
+    return passed + 2
+
+
+@pytest.mark.parametrize("candidates", [1, 2, 16])
+@pytest.mark.parametrize("repairs", [0, 2, 16])
+@pytest.mark.parametrize("steps", [1, 6])
+def test_the_guard_leaves_room_for_every_repair_and_every_opening(candidates: int, repairs: int, steps: int) -> None:
+    context = SimpleNamespace(
+        options=RunOptions(backend="cpp", steps=steps, candidates=candidates, repairs=repairs),
+        memory=SimpleNamespace(strategies=dict.fromkeys(range(30))),
+    )
+    openings = 30 * 4
+    assert recursion_limit(context) >= steps * (most_nodes(candidates, repairs) + openings) + 2
 
 
 def test_only_the_newest_step_stays_in_the_state() -> None:
