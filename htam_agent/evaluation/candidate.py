@@ -148,7 +148,8 @@ class Candidate:
                 self._load_state()
             times, outputs = self._stopwatch.block(function, order.calls, alone=order.alone)
         self._last_outputs: object = outputs
-        return Answer(ok=True, milliseconds=times, hidden_ms=self._stopwatch.hidden_ms)
+        watch = self._stopwatch
+        return Answer(ok=True, milliseconds=times, first_ms=watch.first_ms, hidden_ms=watch.hidden_ms)
 
     def _hand_over_last(self) -> Answer:
         """The outputs of the last timed call, which are then freed: the reference keeps none either."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import random
-import statistics
 import time
 
 from htam_agent.evaluation.judge import Reference, Stop, Subject, Verification
@@ -11,9 +11,12 @@ from htam_agent.evaluation.messages import Answer, Ask, Block, Measure, Order, P
 from htam_agent.evaluation.timing import (
     LEAST_ROUNDS,
     ROBUST_ROUNDS,
+    Span,
     calls_for,
     clocks_disagree,
+    more_calls,
     settled,
+    typical,
     works_elsewhere,
 )
 from htam_agent.words import Protocol
@@ -30,14 +33,18 @@ class Rounds:
         self.ratios: list[float] = []
         self.reference: list[float] = []
         self.candidate: list[float] = []
-        self.disagreements: list[str] = []
-        self.blocks = 0
+        self.busy_elsewhere: list[str] = []
+        self.ours: list[Span] = []
+        self.theirs: list[Span] = []
+        self.idle_ms = 0.0
         self.refreshed = 0
 
     @property
     def distrust(self) -> str:
         """Why the candidate's own times cannot be believed; empty when they can."""
-        return self.disagreements[0] if 2 * len(self.disagreements) > self.blocks else ""
+        if 2 * len(self.busy_elsewhere) > len(self.ours):
+            return self.busy_elsewhere[0]
+        return clocks_disagree(self.ours, self.theirs, self.idle_ms)
 
 
 class Clocking:
@@ -71,8 +78,8 @@ class Clocking:
         Every round has other values, and the outputs of one of its calls are compared. Raises Stop when the candidate
         fails, or is wrong in a timed call.
         """
-        self._begin(variant)
         rounds = Rounds()
+        self._begin(variant, rounds)
         deadline = time.monotonic() + BUDGET_SECONDS[self._kind]
         while len(rounds.ratios) < MOST_ROUNDS:
             self._round(variant, rounds)
@@ -86,31 +93,28 @@ class Clocking:
                 break
         return rounds
 
-    def _begin(self, variant: Variant) -> None:
+    def _begin(self, variant: Variant, rounds: Rounds) -> None:
         """One judged call on the inputs that will be timed, then both sides run until they are warm."""
         self._reference.prepare(Prepare(seed=self._verification.draw_seed()))
         answer = self._subject.order(Order(trial=Trial()), "time")
         self._judge(answer, "timed inputs", state=True)
         seconds = WARM_SECONDS[self._kind]
-        self._reference_calls = calls_for(self._warm_reference(variant, seconds), self._device)
+        told = self._reference.ask(Ask(warm=Warm(variant=variant, seconds=seconds))).timed
+        assert told is not None, "a warm is answered by times"
+        rounds.idle_ms = told.idle_ms
+        self._reference_calls = calls_for(_credible(told.milliseconds)[0], self._device)
         warm = self._subject.order(Order(measure=Measure(warm_seconds=seconds)), "time")
-        self._candidate_calls = calls_for(_first(warm.milliseconds), self._device)
-
-    def _warm_reference(self, variant: Variant, seconds: float) -> float:
-        told = self._reference.ask(Ask(warm=Warm(variant=variant, seconds=seconds)))
-        assert told.timed is not None, "a warm is answered by times"
-        return _first(told.timed.milliseconds)
+        self._candidate_calls = calls_for(_credible(warm.milliseconds)[0], self._device)
 
     def _round(self, variant: Variant, rounds: Rounds) -> None:
         self._refresh(rounds)
-        first = self._reference_block(variant)
+        first = self._reference_block(variant, rounds)
         ours = self._candidate_block(rounds) + self._candidate_block(rounds)
         self._compare_a_call()
-        second = self._reference_block(variant)
-        theirs = statistics.median(first + second)
+        theirs = typical(first + self._reference_block(variant, rounds))
         rounds.reference.append(theirs)
-        rounds.candidate.append(statistics.median(ours))
-        rounds.ratios.append(theirs / max(statistics.median(ours), 1e-9))
+        rounds.candidate.append(typical(ours))
+        rounds.ratios.append(theirs / max(typical(ours), 1e-9))
 
     def _refresh(self, rounds: Rounds) -> None:
         """Other values at the same addresses, in the domain of the inputs: a blend of two draws, times a factor."""
@@ -132,23 +136,26 @@ class Clocking:
         answer = self._subject.order(Order(hand_over=True), "time")
         self._judge(answer, "a timed call", state=False)
 
-    def _reference_block(self, variant: Variant) -> list[float]:
-        told = self._reference.ask(Ask(block=Block(variant=variant, calls=self._reference_calls)))
-        assert told.timed is not None, "a block is answered by times"
-        return told.timed.milliseconds
+    def _reference_block(self, variant: Variant, rounds: Rounds) -> list[float]:
+        begin = time.perf_counter()
+        told = self._reference.ask(Ask(block=Block(variant=variant, calls=self._reference_calls))).timed
+        assert told is not None, "a block is answered by times"
+        wall = (time.perf_counter() - begin) * 1e3
+        rounds.theirs.append(Span(wall, sum(told.milliseconds) + told.first_ms, self._reference_calls))
+        return told.milliseconds
 
     def _candidate_block(self, rounds: Rounds) -> list[float]:
         begin = time.perf_counter()
         answer = self._subject.order(Order(measure=Measure(calls=self._candidate_calls)), "time")
         wall = (time.perf_counter() - begin) * 1e3
-        if len(answer.milliseconds) != self._candidate_calls or min(answer.milliseconds) <= 0.0:
-            raise Stop("quarantined", "time", "the candidate's process gave times that cannot be")
-        rounds.blocks += 1
-        disagreement = clocks_disagree(answer.milliseconds, wall, self._device)
-        disagreement = disagreement or works_elsewhere(answer.milliseconds, answer.hidden_ms)
-        if disagreement:
-            rounds.disagreements.append(disagreement)
-        return answer.milliseconds
+        block = _credible(answer.milliseconds, self._candidate_calls)
+        rounds.ours.append(Span.of(wall, block, *_credible([answer.first_ms + 1e-9])))
+        elsewhere = works_elsewhere(block, answer.hidden_ms)
+        if elsewhere:
+            rounds.busy_elsewhere.append(elsewhere)
+        # By the harness's own clock: a claim of long calls buys no short blocks, whose sum nothing vouches for.
+        self._candidate_calls = more_calls(self._candidate_calls, wall, self._device)
+        return block
 
     def _judge(self, answer: Answer, label: str, state: bool) -> None:
         self._verification.judge(answer, label, [self._protocol], state=state)
@@ -156,7 +163,8 @@ class Clocking:
             raise Stop("wrong", "time", self._verification.reasons[self._protocol])
 
 
-def _first(milliseconds: list[float]) -> float:
-    if not milliseconds or not milliseconds[0] > 0.0:
+def _credible(milliseconds: list[float], count: int = 1) -> list[float]:
+    """The times of `count` calls. Raises Stop for others than finite ones above zero."""
+    if len(milliseconds) != count or not all(math.isfinite(time_ms) and time_ms > 0.0 for time_ms in milliseconds):
         raise Stop("quarantined", "time", "the candidate's process gave times that cannot be")
-    return milliseconds[0]
+    return milliseconds

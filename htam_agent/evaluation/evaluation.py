@@ -123,7 +123,8 @@ class Evaluation:
             writes_inputs=loaded.writes_inputs,
             stateful=stateful,
         )
-        with device_lock(device):
+        with device_lock(device) as waited:
+            subject.extend(waited)
             self._rounds = clocking.run(best_variant(self._baselines))
         varied = f"other values in every round, {self._rounds.refreshed} outputs compared"
         if loaded.writes_inputs or stateful:

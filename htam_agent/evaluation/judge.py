@@ -116,6 +116,10 @@ class Subject:
         """Seconds until the total limit."""
         return self._limits.total_seconds - (time.monotonic() - self._begin)
 
+    def extend(self, seconds: float) -> None:
+        """Moves the total limit on: for time in which it was not the candidate that was waited for."""
+        self._begin += seconds
+
     def order(
         self, order: Order, stage: Stage, seconds: float | None = None, descriptors: Sequence[int] = ()
     ) -> Answer:

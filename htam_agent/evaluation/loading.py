@@ -252,8 +252,7 @@ def _load_factory(task: Task) -> tuple[object, object]:
 def _load_pickle(task: Task) -> tuple[object, object]:
     import pickle
 
-    with open(task.path, "rb") as file:
-        module, inputs = pickle.load(file)
+    module, inputs = pickle.loads(task.checked_bytes())
     return module, inputs
 
 

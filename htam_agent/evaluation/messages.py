@@ -157,9 +157,12 @@ class Block(Letter):
 
 
 class Timed(Letter):
-    """Milliseconds of each call; empty with `reason` where the variant cannot run."""
+    """Milliseconds of each call; empty with `reason` where the variant cannot run. `first_ms`: the call before them;
+    `idle_ms`: what each call of a block takes beside what is timed (answer to a warm)."""
 
     milliseconds: list[float] = Field(default_factory=list)
+    first_ms: float = 0.0
+    idle_ms: float = 0.0
     reason: str = ""
 
 
@@ -242,6 +245,7 @@ class Answer(Letter):
     tensors: list[TensorSpec] = Field(default_factory=list)
     operators: list[str] = Field(default_factory=list)
     milliseconds: list[float] = Field(default_factory=list)
+    first_ms: float = 0.0
     hidden_ms: float = 0.0
     launches: list[Launch] = Field(default_factory=list)
 

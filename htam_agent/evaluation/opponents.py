@@ -25,11 +25,13 @@ class Opponents:
 
     def warm(self, order: Warm, inputs: Inputs) -> Timed:
         """Runs a variant until it is warm; the one time is the mean of a call."""
-        return self._timed(order.variant, inputs, lambda function: [self.stopwatch.warm(function, order.seconds)])
+        timed = self._timed(order.variant, inputs, lambda function: [self.stopwatch.warm(function, order.seconds)])
+        return timed.model_copy(update={"idle_ms": self.stopwatch.idle_ms()})
 
     def block(self, order: Block, inputs: Inputs) -> Timed:
         """Times a block of calls."""
-        return self._timed(order.variant, inputs, lambda function: self.stopwatch.block(function, order.calls)[0])
+        timed = self._timed(order.variant, inputs, lambda function: self.stopwatch.block(function, order.calls)[0])
+        return timed.model_copy(update={"first_ms": self.stopwatch.first_ms})
 
     def _timed(self, variant: Variant, inputs: Inputs, measure: Callable[[Callable[[], object]], list[float]]) -> Timed:
         import torch

@@ -9,6 +9,7 @@ Intervals, 5.2).
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import math
 import os
@@ -17,9 +18,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from htam_agent.errors import WorkerError
 from htam_agent.verdict import Interval
 
 if TYPE_CHECKING:
@@ -31,7 +34,10 @@ LEAST_ROUNDS = 6
 ROBUST_ROUNDS = 9
 """Fewest values whose extremes may be left out: 1 - 2 * 10 (1/2)^9 = 0.961."""
 NARROW = 0.02
-MOST_CALLS = 400
+MOST_CALLS = 1000
+LOCK_SECONDS = 1800.0
+"""Longest wait for a device that others time on."""
+IDLE_CALLS = 32
 BLOCK_SECONDS = {"cpu": 0.06, "cuda": 0.015}
 
 
@@ -67,6 +73,15 @@ class Stopwatch:
         """Milliseconds of each of `calls` calls, and the last call's result. On a CPU an untimed call comes first,
         unless `alone`."""
         return self._block_cpu(call, calls, alone) if self._flush is None else self._block_cuda(call, calls)
+
+    def idle_ms(self) -> float:
+        """Milliseconds that a block takes for each call beside what it times; the median of three blocks of nothing."""
+        beside = []
+        for _ in range(3):
+            begin = time.perf_counter()
+            times, _ = self.block(lambda: None, IDLE_CALLS)
+            beside.append(((time.perf_counter() - begin) * 1e3 - sum(times)) / IDLE_CALLS)
+        return max(0.0, statistics.median(beside))
 
     def synchronize(self) -> None:
         """Waits for the device."""
@@ -149,19 +164,55 @@ def to_interval(ratios: Sequence[float]) -> Interval | None:
     return None if interval is None else Interval(low=interval[0], high=interval[1])
 
 
-def clocks_disagree(block: Sequence[float], wall_ms: float, device: str) -> str:
-    """Why a block's own times cannot be believed: the harness's wall clock saw far more; empty when they agree.
+@dataclass(frozen=True)
+class Span:
+    """One block on two clocks, in milliseconds: `wall_ms` from the order to the answer by the harness's own,
+    `claimed_ms` what the worker says of all its calls, the first untimed one included."""
 
-    The wall clock of the whole block includes the flush of the L2 and the exchange of messages, so only a coarse lie
-    shows: twice the claimed time and 0.3 ms (CUDA 0.6 ms) a call more than claimed.
+    wall_ms: float
+    claimed_ms: float
+    calls: int
+
+    @classmethod
+    def of(cls, wall_ms: float, block: Sequence[float], first_ms: float) -> Span:
+        """`first_ms` explains wall time as far as a first call can be slower than the others: four times, and 1 ms."""
+        first = min(first_ms, 4.0 * statistics.median(block) + 1.0)
+        return cls(wall_ms, sum(block) + first, len(block))
+
+
+def clocks_disagree(ours: Sequence[Span], theirs: Sequence[Span], idle_ms: float) -> str:
+    """Why the candidate's times cannot be believed: the harness's clock saw more than they add up to; empty when not.
+
+    What a block takes beside its calls is known from the reference's blocks (`theirs`), which ran in turn with the
+    candidate's under the same load, and from `idle_ms`, what each call of the stopwatch takes beside what it times
+    (flush of the L2, events, the loop). Medians over blocks: a busy machine lets single ones disagree.
     """
-    calls = len(block) + (device == "cpu")  # the first call of a CPU block is not timed
-    spare = 20.0 / calls + (0.3 if device == "cpu" else 0.6)
-    claimed = statistics.median(block)
-    seen = wall_ms / calls
-    if seen > 2.0 * claimed + spare:
-        return f"a call is claimed to take {claimed:.4g} ms, and the harness's clock saw {seen:.4g} ms"
-    return ""
+    fixed = sorted(span.wall_ms - span.claimed_ms - idle_ms * span.calls for span in theirs)
+    usual = max(0.0, fixed[3 * len(fixed) // 4])
+    excess = statistics.median(
+        span.wall_ms - 1.15 * span.claimed_ms - 1.25 * idle_ms * span.calls - 1.5 * usual for span in ours
+    )
+    if excess <= 1.0:
+        return ""
+    wall, claimed = (
+        statistics.median(values) for values in zip(*((s.wall_ms, s.claimed_ms) for s in ours), strict=True)
+    )
+    return f"a block of calls is claimed to take {claimed:.4g} ms, and the harness's clock saw {wall:.4g} ms"
+
+
+def typical(block: Sequence[float]) -> float:
+    """Milliseconds of a call in a block: the median, and not below half the mean. The harness's clock vouches for the
+    sum of a block only: a median far below the mean is not believed, on either side."""
+    return max(statistics.median(block), statistics.fmean(block) / 2.0)
+
+
+def more_calls(calls: int, wall_ms: float, device: str) -> int:
+    """Calls of the next block: as many, or up to four times as many where the harness's clock says that this one was
+    shorter than half of what a block should be."""
+    wanted = BLOCK_SECONDS["cpu" if device == "cpu" else "cuda"] * 1e3
+    if wall_ms >= wanted / 2:
+        return calls
+    return min(MOST_CALLS, math.ceil(calls * min(4.0, wanted / max(wall_ms, 1e-3))))
 
 
 def works_elsewhere(block: Sequence[float], hidden_ms: float) -> str:
@@ -175,10 +226,11 @@ def works_elsewhere(block: Sequence[float], hidden_ms: float) -> str:
 
 
 @contextmanager
-def device_lock(name: str) -> Iterator[None]:
-    """Holds the machine-wide lock of a device while timing; the kernel frees it when its owner dies.
+def device_lock(name: str, seconds: float = LOCK_SECONDS) -> Iterator[float]:
+    """Holds the machine-wide lock of a device while timing; the kernel frees it when its owner dies. Gives the seconds
+    that were waited for it, which no candidate is to be charged with.
 
-    `name` is "cpu" or "cuda:0". Processes of all users share it.
+    `name` is "cpu" or "cuda:0". Processes of all users share it. Raises WorkerError when it is not had in `seconds`.
     """
     path = Path(tempfile.gettempdir()) / f"htam-{name.replace(':', '-')}.lock"
     try:
@@ -186,7 +238,21 @@ def device_lock(name: str) -> Iterator[None]:
     except PermissionError:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        yield _wait_for(descriptor, path, seconds)
     finally:
         os.close(descriptor)
+
+
+def _wait_for(descriptor: int, path: Path, seconds: float) -> float:
+    begin = time.monotonic()
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return time.monotonic() - begin
+        if time.monotonic() - begin > seconds:
+            raise WorkerError(
+                f"Another process has held the device's lock {str(path)!r} for {seconds:g} s.",
+                "Wait for the other run on this device, or end it.",
+                "device-busy",
+            )
+        time.sleep(0.02)

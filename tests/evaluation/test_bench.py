@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from htam_agent.errors import InfrastructureError, TaskError, WorkerError
 from htam_agent.evaluation.bench import Bench, Limits, evaluate_files
 from htam_agent.evaluation.confinement import LAYERS, confinement_report
 from htam_agent.evaluation.judge import PROTOCOLS
+from htam_agent.evaluation.timing import device_lock
 from htam_agent.task import Task
 from htam_agent.verdict import RunResult, Times
 from tests.evaluation.samples import FORWARD, NAMED_FAILURES, TASK, WRONG, candidate
@@ -94,6 +96,73 @@ def test_times_that_the_harness_did_not_see_are_quarantined(judge: Judge) -> Non
     assert result.stage == "time"
     assert "clock" in result.reason
     assert not result.faster
+
+
+FORGED = {
+    "nothing": "[1e-4] * calls",
+    "one long call": "[1e-4] * (calls - 1) + [time.perf_counter() * 1e3 - begin + 1e-4]",
+    "a long first call": "[1e-4] * calls",
+    "not a number": "[float('nan')] * calls",
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_stopwatch_that_lies_gains_nothing(judge: Judge, name: str) -> None:
+    forged = candidate(
+        top=f"""
+        import sys, time
+        def fake(self, call, calls, alone=False):
+            begin = time.perf_counter() * 1e3
+            for _ in range(calls):
+                result = call()
+            self.first_ms = 1e6 if {name!r} == 'a long first call' else 0.0
+            return {FORGED[name]}, result
+        sys.modules['htam_agent.evaluation.timing'].Stopwatch.block = fake
+        """
+    )
+    result = judge(forged, timing=True)
+    if name == "one long call":  # its sum is right, so that it is believed as far as half the mean
+        honest = judge(candidate(), timing=True).times_ms.candidate
+        assert result.times_ms.candidate is not None
+        assert honest is not None
+        assert result.times_ms.candidate > honest / 4
+    else:
+        assert result.verdict == "quarantined", result
+        assert not result.faster
+
+
+@pytest.mark.slow
+def test_a_loaded_machine_quarantines_nobody(judge: Judge) -> None:
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    try:
+        results = [judge(candidate(), timing=True) for _ in range(4)]
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    assert [result.verdict for result in results] == ["correct"] * 4, results
+
+
+def test_waiting_for_the_device_is_not_charged_to_the_candidate(tmp_path: Path) -> None:
+    (tmp_path / "task.py").write_text(TASK)
+    (tmp_path / "kernel.py").write_text(candidate())
+    limits = Limits(run_seconds=3, load_seconds=3, total_seconds=4)
+    with Bench(Task.parse(str(tmp_path / "task.py")), backend="cpp", folder=tmp_path / "run", limits=limits) as bench:
+        bench.baselines()
+        held = threading.Event()
+
+        def hold() -> None:
+            with device_lock("cpu"):
+                held.set()
+                time.sleep(5)
+
+        holder = threading.Thread(target=hold)
+        holder.start()
+        held.wait()
+        result = bench.run(bench.compile(tmp_path / "kernel.py"))
+        holder.join()
+    assert result.verdict == "correct", result
+    assert result.seconds > 4
 
 
 def test_left_over_processes_are_named_and_killed(judge: Judge, bench: Bench) -> None:
