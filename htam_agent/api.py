@@ -56,7 +56,7 @@ def optimize(
     try:
         folder = context.start_run(task)
         keep_under_cap(Path(settings.runs), settings.runs_cap_bytes)
-        return run_graph(context, task, folder, listen or _ignore, control)
+        return run_graph(context, folder.manifest().task, folder, listen or _ignore, control)
     finally:
         context.close()
 
@@ -73,7 +73,8 @@ def resume(
     result is returned as it is. `run` is a folder, a name under the runs folder, or "last". Memory, strategies,
     prompts, model and addresses are those of the run unless `overrides` or the environment give others.
 
-    Raises RunError when there is no such run, it is corrupt, or its task changed meanwhile.
+    Raises RunError when there is no such run, it is corrupt, or its task file changed meanwhile; TaskError when its
+    pickled module did.
     """
     from htam_agent.graph.runner import run_graph
     from htam_agent.services import choose_backend, make_context
@@ -83,8 +84,7 @@ def resume(
     finished = folder.read("result.json", Result)
     if finished is not None:
         return finished
-    manifest = folder.read("run.json", RunManifest)
-    assert manifest is not None, "find_run looks for run.json"
+    manifest = folder.manifest()
     _unchanged(manifest.task)
     choose_backend(manifest.options.backend)
     listen = listen or _ignore
@@ -116,6 +116,7 @@ def _unchanged(task: Task) -> None:
     if not path.is_file():
         raise RunError(f"The task file {task.path!r} of this run is gone.", "Put it back, then resume.", "run-task")
     if task.kind == "module":
+        task.checked_bytes()
         return
     spelled = task.path if task.kind == "file" else task.symbol
     now = Task.parse(f"{spelled}:{task.symbol}" if task.kind == "file" else spelled)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.util
+import os
 import re
-import tempfile
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -51,6 +52,38 @@ class Task(Record):
         """The source that a reader may see; empty for a pickled module."""
         return "" if self.kind == "module" else Path(self.path).read_text(encoding="utf-8")
 
+    def checked_bytes(self) -> bytes:
+        """The content of the file at `path`, which is the one that was named.
+
+        Raises TaskError when it is gone or changed. A pickle is code: nothing of it is loaded before this check.
+        """
+        try:
+            data = Path(self.path).read_bytes()
+        except OSError as error:
+            raise TaskError(
+                f"The task file {self.path!r} cannot be read: {error.strerror}.",
+                "Put it back, or make the task again.",
+                "task-missing",
+            ) from error
+        if hashlib.sha256(data).hexdigest() != self.digest:
+            raise TaskError(
+                f"The task file {self.path!r} is not the one that was named: its SHA-256 differs from the task's.",
+                "Put the old content back, or make the task again.",
+                "task-changed",
+            )
+        return data
+
+    def kept_in(self, folder: Path) -> Task:
+        """The same task, with a pickle copied into `folder`, which then no longer depends on the cache.
+
+        Raises TaskError when the pickle is gone or changed, or cannot be copied.
+        """
+        if self.kind != "module":
+            return self
+        path = folder / "task.pickle"
+        _keep(path, self.checked_bytes())
+        return self.model_copy(update={"path": str(path)})
+
     @classmethod
     def parse(cls, text: str) -> Task:
         """FILE, FILE:Class or pkg.mod:factory.
@@ -74,18 +107,55 @@ class Task(Record):
     def from_module(cls, module: nn.Module, example_inputs: Sequence[object], name: str | None = None) -> Task:
         """A task from a live module and the positional inputs of its forward (tensors or plain values).
 
-        The pair is pickled (by value for classes of a notebook or of __main__) into a temporary file that the worker
-        opens. New inputs of the same shapes are drawn for every trial: random tensors like the examples.
+        The pair is pickled (by value for classes of a notebook or of __main__) into the user's own cache folder; a run
+        keeps its own copy. New inputs of the same shapes are drawn for every trial: random tensors like the examples.
+
+        Raises TaskError when the cache folder belongs to somebody else or cannot be written.
         """
         import cloudpickle
 
         payload = cloudpickle.dumps((module, tuple(example_inputs)))
         digest = hashlib.sha256(payload).hexdigest()
-        folder = Path(tempfile.gettempdir()) / "htam-tasks"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        path = folder / f"{digest[:16]}.pickle"
-        path.write_bytes(payload)
+        path = _private_folder() / f"{digest}.pickle"
+        _keep(path, payload)
         return cls(name=name or type(module).__name__, kind="module", path=str(path), symbol="", digest=digest)
+
+
+def _private_folder() -> Path:
+    """Where pickles lie until a run has its copy: only this user may write there, since they are code."""
+    from htam_agent.backends.cache import cache_home
+
+    folder = cache_home() / "tasks"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.lstat()
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
+            folder.chmod(0o700)
+            return folder
+    except OSError as error:
+        raise TaskError(
+            f"The folder {str(folder)!r} for pickled tasks cannot be used: {error.strerror}.",
+            "Set XDG_CACHE_HOME to a folder that you may write to.",
+            "task-folder",
+        ) from error
+    raise TaskError(
+        f"The folder {str(folder)!r} for pickled tasks is not a folder of this user.",
+        "Remove it, or set XDG_CACHE_HOME to a folder of your own.",
+        "task-folder",
+    )
+
+
+def _keep(path: Path, payload: bytes) -> None:
+    from htam_agent.backends.cache import write_atomically
+
+    try:
+        write_atomically(path, payload)
+    except OSError as error:
+        raise TaskError(
+            f"The pickled task {str(path)!r} cannot be written: {error.strerror}.",
+            "Free some space, or give a folder that you may write to (XDG_CACHE_HOME, --out).",
+            "task-folder",
+        ) from error
 
 
 def _from_file(path: Path, symbol: str) -> Task:

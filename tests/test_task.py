@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import shutil
+import stat
 from pathlib import Path
 
 import pytest
@@ -77,3 +81,81 @@ def test_a_factory_is_found_without_importing_it(tmp_path: Path, monkeypatch: py
     monkeypatch.syspath_prepend(str(tmp_path))
     task = Task.parse("made_for_test:build")
     assert (task.kind, task.name) == ("factory", "build")
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "htam" / "tasks"
+
+
+def module_task() -> Task:
+    import torch
+    from torch import nn
+
+    return Task.from_module(nn.ReLU(), [torch.ones(4, 4)])
+
+
+def test_a_live_module_is_kept_where_only_its_user_writes(cache: Path) -> None:
+    cache.mkdir(parents=True, mode=0o777)
+    cache.chmod(0o777)
+    task = module_task()
+    assert Path(task.path).parent == cache
+    assert stat.S_IMODE(cache.stat().st_mode) == 0o700
+    assert stat.S_IMODE(Path(task.path).stat().st_mode) & 0o077 == 0
+
+
+def test_a_cache_folder_that_is_a_link_is_refused(cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    cache.parent.mkdir(parents=True)
+    cache.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(TaskError) as caught:
+        module_task()
+    assert caught.value.code == "task-folder"
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a folder to another user")
+def test_a_cache_folder_of_another_user_is_refused(cache: Path) -> None:
+    cache.mkdir(parents=True)
+    os.chown(cache, 12345, 12345)
+    with pytest.raises(TaskError, match="not a folder of this user"):
+        module_task()
+
+
+def test_a_changed_pickle_is_not_loaded(cache: Path, tmp_path: Path) -> None:
+    from htam_agent.evaluation.loading import load_task
+
+    task = module_task()
+    marker = tmp_path / "ran"
+    Path(task.path).write_bytes(pickle.dumps(Trap(str(marker))))
+    for use in (lambda: load_task(task, "cpu", "tf32", 0, []), lambda: task.kept_in(tmp_path)):
+        with pytest.raises(TaskError) as caught:
+            use()
+        assert caught.value.code == "task-changed"
+    assert not marker.exists()
+
+
+class Trap:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[object, tuple[str, str]]:
+        return open, (self._path, "w")
+
+
+def test_a_runs_copy_does_not_need_the_cache(cache: Path, tmp_path: Path) -> None:
+    from htam_agent.evaluation.loading import load_task
+
+    kept = module_task().kept_in(tmp_path / "run")
+    shutil.rmtree(cache)
+    assert load_task(kept, "cpu", "tf32", 0, []).model(torch_ones()).sum() == 16
+    assert kept.checked_bytes() == (tmp_path / "run" / "task.pickle").read_bytes()
+
+
+def torch_ones() -> object:
+    import torch
+
+    return torch.ones(4, 4)

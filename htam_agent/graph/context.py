@@ -87,7 +87,7 @@ class Context:
         Raises RunError when the folder holds a run already or cannot be written.
         """
         folder = RunFolder.create(self.folder or new_run_folder(self.runs, task.name))
-        folder.write("run.json", RunManifest.begin(task, self.options, self.settings))
+        folder.write("run.json", RunManifest.begin(task.kept_in(folder.root), self.options, self.settings))
         return folder
 
     def take_up_run(self, task: Task) -> RunFolder:
@@ -99,8 +99,7 @@ class Context:
         if self.folder is None or not (self.folder / "run.json").exists():
             return self.start_run(task)
         folder = RunFolder(self.folder)
-        manifest = folder.read("run.json", RunManifest)
-        if manifest is None or not manifest.is_of(task, self.options):
+        if not folder.manifest().is_of(task, self.options):
             raise run_exists(self.folder)
         return folder
 

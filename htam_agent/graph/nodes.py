@@ -36,12 +36,13 @@ def _session(state: State, runtime: Runtime[Context]) -> Session:
 def prepare(state: State, runtime: Runtime[Context]) -> State:
     """Load and trace the task in a worker, and measure the baselines and the floor."""
     task = state["task"]
-    run = state.get("run") or str(context_of(runtime).take_up_run(task).root)
+    folder = context_of(runtime).take_up_run(task)
+    run, task = str(folder.root), folder.manifest().task
     emit(runtime, "prepare", f"loading and tracing {task.name}")
     session = context_of(runtime).session(task, run)
     # From here on the processes of the run live, and the state does not know the run before this node has ended.
     with context_of(runtime).ended_on_failure(run):
-        return _prepared(runtime, session, run)
+        return {**_prepared(runtime, session, run), "task": task}
 
 
 def _prepared(runtime: Runtime[Context], session: Session, run: str) -> State:

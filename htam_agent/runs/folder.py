@@ -1,6 +1,7 @@
 """The run's folder: everything a run knows lies here under stable names, so that a killed run goes on exactly.
 
-    run.json                    task, options, versions
+    run.json                    task, options, settings, versions
+    task.pickle                 a task that was given as a live module
     operator.json               the traced operator
     baselines.json              reference times and the floor
     steps/0001.json             one finished step
@@ -25,6 +26,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from htam_agent.errors import RunError
+from htam_agent.runs.records import RunManifest
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -94,6 +96,16 @@ class RunFolder:
 
     def path(self, name: str) -> Path:
         return self.root / name
+
+    def manifest(self) -> RunManifest:
+        """What the run was started with.
+
+        Raises RunError when run.json is gone or corrupt.
+        """
+        found = self.read("run.json", RunManifest)
+        if found is None:
+            raise RunError(f"There is no run in {str(self.root)!r}.", "`htam runs` lists the runs.", "run-missing")
+        return found
 
     def scratch(self) -> Path:
         """The evaluator's folder, made when missing.
