@@ -18,13 +18,22 @@ from htam_agent.backends.base import Availability, BuildLimits, Occupancy, binar
 from htam_agent.backends.cache import SOURCE_REFUSED
 from htam_agent.backends.ceilings import CeilingStore
 from htam_agent.backends.flags import CPP_FLAGS
-from htam_agent.backends.logs import first_error, shorten
+from htam_agent.backends.logs import blames_source, first_error, shorten
 from htam_agent.backends.versions import torch_version
-from htam_agent.errors import BackendUnavailable
+from htam_agent.errors import BackendUnavailable, InfrastructureError
 from htam_agent.verdict import Ceilings, CompileResult, DeviceFacts, KernelResources, Launch
 from htam_agent.words import Backend as BackendName
 
 INSTALL = "Install g++ with OpenMP (Debian and Ubuntu: apt-get install g++)."
+
+
+DEATHS = (
+    "internal compiler error",
+    "virtual memory exhausted",
+    "signal terminated program",
+    "out of memory allocating",
+)
+"""Words of a compiler that died of a source, or at a limit that a source can reach."""
 
 
 class CppBackend:
@@ -65,12 +74,19 @@ class CppBackend:
         reason = ""
         if status is None:
             reason = f"the build took longer than {limits.build_seconds:g} s and was stopped"
-        elif status < 0 or "internal compiler error" in log or "virtual memory exhausted" in log:
+        elif status < 0 or any(words in log for words in DEATHS):
             reason = f"g++ died (status {status}): {first_error(log)}"
-        elif status != 0:
+        elif status == 0:
+            os.replace(part, binary)
+        elif blames_source(log):
             reason = SOURCE_REFUSED
         else:
-            os.replace(part, binary)
+            part.unlink(missing_ok=True)
+            raise InfrastructureError(
+                f"{self.compiler} failed (status {status}) and names no fault of the source: {log.strip()[-500:]}",
+                "Check the free space of the disk and the compiler's installation; `htam doctor` tries both.",
+                "compiler-failed",
+            )
         part.unlink(missing_ok=True)
         return CompileResult(
             ok=not reason,

@@ -18,18 +18,20 @@ from htam_agent.backends.base import Availability, BuildLimits, Occupancy, binar
 from htam_agent.backends.cache import SOURCE_REFUSED, write_atomically
 from htam_agent.backends.ceilings import CeilingStore
 from htam_agent.backends.flags import DEFAULT_ARCHITECTURE, nvrtc_options
-from htam_agent.backends.logs import shorten
+from htam_agent.backends.logs import blames_source, shorten
 from htam_agent.backends.occupancy import compute_capability, limits_of, occupancy
 from htam_agent.backends.probe_cuda import ask_device, has_device_file
 from htam_agent.backends.resources import parse_resources, without_report
 from htam_agent.backends.versions import package_version, torch_version
-from htam_agent.errors import BackendUnavailable, SettingsError
+from htam_agent.errors import BackendUnavailable, InfrastructureError, SettingsError
 from htam_agent.verdict import Ceilings, CompileResult, DeviceFacts, KernelResources, Launch
 from htam_agent.words import Backend as BackendName
 
 if TYPE_CHECKING:
     from types import ModuleType
 
+DIED = "NVRTC died of the source"
+NOTHING = "\0 \n"
 INSTALL = "Install the CUDA extra: pip install 'htam_agent[cuda13]'."
 
 
@@ -89,6 +91,12 @@ class CudaBackend:
         ok = bool(code)
         if ok:
             write_atomically(binary, code)
+        elif not blames_source(log) and not log.startswith(DIED):
+            raise InfrastructureError(
+                f"NVRTC failed and names no fault of the source: {log[-500:]}",
+                "Check the free space of the disk and the CUDA packages; `htam doctor` tries both.",
+                "compiler-failed",
+            )
         return CompileResult(
             ok=ok,
             backend="cuda",
@@ -96,7 +104,7 @@ class CudaBackend:
             binary=str(binary) if ok else "",
             folder=str(folder),
             seconds=time.monotonic() - started,
-            reason="" if ok else SOURCE_REFUSED,
+            reason="" if ok else log.splitlines()[0] if log.startswith(DIED) else SOURCE_REFUSED,
             kernels=parse_resources(log) if ok else [],
         )
 
@@ -155,12 +163,14 @@ def _compile(module: ModuleType, source: str, options: list[bytes]) -> tuple[byt
     """(cubin, program log); the cubin is empty when the source is refused."""
     failed, program = module.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], [])
     if failed:
-        return b"", f"NVRTC does not take the source: {failed.name}"
+        return b"", f"{DIED}: {failed.name} while it took the source"
     try:
         (failed,) = module.nvrtcCompileProgram(program, len(options), options)
         log = _text(module.nvrtcGetProgramLogSize, module.nvrtcGetProgramLog, program).decode("utf-8", "replace")
+        if failed == module.nvrtcResult.NVRTC_ERROR_INTERNAL_ERROR:
+            return b"", f"{DIED}: {failed.name} {log.strip(NOTHING)}"
         if failed:
-            return b"", log.strip("\0 \n") or f"NVRTC failed: {failed.name}"
+            return b"", log.strip(NOTHING) or failed.name
         return _text(module.nvrtcGetCUBINSize, module.nvrtcGetCUBIN, program), log
     finally:
         module.nvrtcDestroyProgram(program)

@@ -10,6 +10,29 @@ LOG_CHARACTERS = 20_000
 _ERROR = re.compile(r"(^|: |\b)(fatal |catastrophic )?error\b", re.IGNORECASE)
 
 
+_DIAGNOSTIC = re.compile(
+    r"""^\S[^:\n]*:\d+:(\d+:)?\s(fatal\s|sorry,\s)?error\b        # g++ and its assembler: kernel.cpp:3:7: error: ...
+      | ^\S[^(\n]*\(\d+\):\s(catastrophic\s|fatal\s)?error\b      # NVRTC: kernel.cu(3): error: ...
+      | ^(ptxas\s)?(.*,\sline\s\d+;\s)?(error|fatal)\s*:   # ptxas: too many resources, wrong inline PTX
+      | \b(undefined\sreference\sto|multiple\sdefinition\sof|relocation\s.*\sagainst)\b
+      | ^\S+ld:\scannot\sfind\s
+    """,
+    re.IGNORECASE | re.MULTILINE | re.VERBOSE,
+)
+_MACHINE = re.compile(
+    r"^[^#]*\b(fatal error|can't \w+|cannot \w+|final link failed|unable to \w+)\b[^#\n]*"
+    r"(No space left on device|Disk quota exceeded|Input/output error|Read-only file system|Too many open files"
+    r"|Resource temporarily unavailable)[.'\"]?\s*$",
+    re.IGNORECASE,
+)
+
+
+def blames_source(log: str) -> bool:
+    """Whether a failed compiler's log has a diagnostic of the source: a place in it, or a symbol of it that does not
+    link. A full disk, even when it is reported at a place in the source, is none."""
+    return any(_DIAGNOSTIC.search(line) and not _MACHINE.search(line) for line in log.replace("\0", "").splitlines())
+
+
 def shorten(log: str, limit: int = LOG_CHARACTERS) -> str:
     """The log with everything from its first error on in front, cut to `limit` characters.
 

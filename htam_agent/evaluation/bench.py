@@ -19,7 +19,7 @@ from htam_agent.evaluation.channel import Garbled
 from htam_agent.evaluation.compiling import compile_candidate
 from htam_agent.evaluation.evaluation import Evaluation, not_run
 from htam_agent.evaluation.files import tail
-from htam_agent.evaluation.judge import Reference, raise_trouble
+from htam_agent.evaluation.judge import MachineFault, Reference, raise_trouble
 from htam_agent.evaluation.messages import Ask, Load, Loaded, Told
 from htam_agent.evaluation.policy import default_policy
 from htam_agent.evaluation.process import Gone, Harness, Hung
@@ -228,18 +228,26 @@ def evaluate_files(
     """The result of each candidate file, in order, with the bench that judged it; one bad file never fails the others.
 
     `new` makes a bench that is not open. A harness that dies under a candidate is started anew for the next; that
-    candidate is quarantined with the reason. Raises TaskError and BackendUnavailable before the first result.
+    candidate is quarantined with the reason. Raises TaskError and BackendUnavailable before the first result, and
+    WorkerError when the machine is at fault: nothing of a candidate had run, or two in a row met the same fault.
     """
     bench = new()
+    before = ""
     try:
         bench.open()
         for kernel in kernels:
+            compiled = bench.compile(kernel)
+            if compiled.ok and timing:
+                bench.baselines()
             try:
-                result = bench.run(bench.compile(kernel), timing=timing)
+                result, before = bench.run(compiled, timing=timing), ""
+            except MachineFault:
+                raise
             except WorkerError as error:
-                reason = f"the harness failed: {error}"
-                verdicts: dict[Protocol, Verdict] = dict.fromkeys(bench.protocols, "quarantined")
-                result = RunResult(verdict="quarantined", stage="run", reason=reason, protocols=verdicts)
+                if error.message == before:
+                    raise
+                before = error.message
+                result = _harness_died(bench, error)
                 yield bench, result
                 bench.close()
                 bench = new()
@@ -248,3 +256,9 @@ def evaluate_files(
                 yield bench, result
     finally:
         bench.close()
+
+
+def _harness_died(bench: Bench, error: WorkerError) -> RunResult:
+    verdicts: dict[Protocol, Verdict] = dict.fromkeys(bench.protocols, "quarantined")
+    reason = f"the harness failed: {error}"
+    return RunResult(verdict="quarantined", stage="run", reason=reason, protocols=verdicts)

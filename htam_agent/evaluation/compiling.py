@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 
 from htam_agent.backends.cache import BuildCache
-from htam_agent.errors import WorkerError
 from htam_agent.evaluation.channel import Garbled
 from htam_agent.evaluation.files import fresh_folder, tail, write_new
-from htam_agent.evaluation.messages import BuildOrder
+from htam_agent.evaluation.judge import MachineFault
+from htam_agent.evaluation.messages import BuildOrder, Built
 from htam_agent.evaluation.policy import SOURCE_LIMIT, inspect_source
 from htam_agent.evaluation.process import Gone, Hung
 from htam_agent.evaluation.session import Session
@@ -79,18 +79,26 @@ def _build_confined(session: Session, source: str, folder: Path) -> CompileResul
         cell=session.cell(folder, seconds),
     )
     try:
-        return worker.ask(order, CompileResult, seconds + SPARE_SECONDS)
+        built = worker.ask(order, Built, seconds + SPARE_SECONDS)
     except Hung:
         reason = f"the build took longer than {seconds:g} s and was stopped"
     except Gone as error:
-        if error.status is not None and not os.WIFSIGNALED(error.status):
-            # A compiler that a source brings down dies by a signal; an exit is a fault of this program's own.
-            raise WorkerError(
-                f"The build process {error}. {tail(log, 500)}", "Run `htam doctor`; the build can be repeated."
-            ) from error
+        # A compiler that a source brings down dies by a signal; everything else is a fault of this program's own.
+        if error.status is None or not os.WIFSIGNALED(error.status):
+            raise _machine_fault(f"The build process {error}. {tail(log, 500)}") from error
         reason = f"the build failed: {error}. {tail(log, 500)}"
     except Garbled as error:
-        reason = f"the build failed: {error}. {tail(log, 500)}"
+        raise _machine_fault(f"The build process answered nonsense: {error}. {tail(log, 500)}") from error
+    else:
+        if built.trouble is not None:
+            raise MachineFault(built.trouble.message, built.trouble.remedy, built.trouble.code)
+        if built.result is None:
+            raise _machine_fault("The build process answered without a result.")
+        return built.result
     finally:
         worker.kill()
     return CompileResult(ok=False, backend=session.backend.name, log=reason, reason=reason)
+
+
+def _machine_fault(message: str) -> MachineFault:
+    return MachineFault(message.strip(), "Run `htam doctor`; the build can be repeated.")

@@ -7,11 +7,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from htam_agent.errors import WorkerError
 from htam_agent.evaluation.baselines import best_variant
 from htam_agent.evaluation.clocking import Clocking, Rounds
 from htam_agent.evaluation.files import fresh_folder, shorten_log, tail
-from htam_agent.evaluation.judge import Stop, Subject, Verification
+from htam_agent.evaluation.judge import MachineFault, Stop, Subject, Verification
 from htam_agent.evaluation.messages import Enter, Order
 from htam_agent.evaluation.session import Session
 from htam_agent.evaluation.timing import device_lock, to_interval
@@ -94,7 +93,7 @@ class Evaluation:
             answer = subject.order(Order(enter=enter), "load", ENTER_SECONDS, session.descriptors)
         except Stop as stop:
             # No byte of the candidate has run yet: the machine is at fault, and that is no fact about a kernel.
-            raise WorkerError(
+            raise MachineFault(
                 f"The process for a candidate could not be set up: {stop.reason} {stop.evidence[-500:]}".strip(),
                 "Run `htam doctor`. If a layer of confinement is at fault, name it in HTAM_CONFINEMENT_OFF.",
             ) from stop

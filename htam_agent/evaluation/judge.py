@@ -45,6 +45,10 @@ KERNELBENCH_TRIALS = 5
 T = TypeVar("T", bound=BaseModel)
 
 
+class MachineFault(WorkerError):
+    """The harness failed before anything of a candidate ran: no fact about a kernel."""
+
+
 class Stop(Exception):
     """The evaluation ends here with this verdict."""
 

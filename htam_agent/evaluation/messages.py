@@ -1,7 +1,7 @@
 """Every message between the harness processes, as pydantic records (see channel.py).
 
 Main process <-> zygote: Command, Report. Main <-> reference worker: Ask, Told and the records inside them. Main <->
-candidate worker: Order and Answer; main <-> build child: BuildOrder and CompileResult.
+candidate worker: Order and Answer; main <-> build child: BuildOrder and Built.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from htam_agent.evaluation.confinement import Cell
 from htam_agent.evaluation.trees import TensorSpec, Tree
 from htam_agent.operator import OperatorProfile
 from htam_agent.task import Task
-from htam_agent.verdict import Check, Launch
+from htam_agent.verdict import Check, CompileResult, Launch
 from htam_agent.words import Backend, Precision, Protocol
 
 SHIFTS, SHIFT_BYTES = 16, 4096
@@ -248,6 +248,13 @@ class Answer(Letter):
     first_ms: float = 0.0
     hidden_ms: float = 0.0
     launches: list[Launch] = Field(default_factory=list)
+
+
+class Built(Letter):
+    """The build child's answer: a result, or the fault of the machine that prevented one."""
+
+    result: CompileResult | None = None
+    trouble: Trouble | None = None
 
 
 class BuildOrder(Letter):

@@ -12,7 +12,7 @@ import pytest
 from htam_agent.backends.base import Backend, DefaultLimits, binary_name
 from htam_agent.backends.cache import SOURCE_REFUSED
 from htam_agent.backends.cpp import CppBackend
-from htam_agent.errors import BackendUnavailable
+from htam_agent.errors import BackendUnavailable, InfrastructureError
 from htam_agent.verdict import KernelResources, Launch
 
 GOOD = 'extern "C" int answer() { return 42; }\n'
@@ -106,3 +106,28 @@ def test_it_is_a_backend() -> None:
     assert isinstance(backend, Backend)
     launch = Launch(kernel="k", grid=(1, 1, 1), block=(1, 1, 1))
     assert backend.occupancy(KernelResources(name="k"), launch) is None
+
+
+def failing_compiler(folder: Path, script: str) -> CppBackend:
+    """A compiler in front of g++: real files and processes."""
+    tool = folder / "g++-in-trouble"
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(0o755)
+    return CppBackend(str(tool))
+
+
+def test_a_full_disk_is_no_fact_about_the_source(tmp_path: Path) -> None:
+    """g++ writes to /dev/full: the kernel gives it "no space left"."""
+    work = tmp_path / "work"
+    backend = failing_compiler(tmp_path, 'for last; do :; done\nln -sf /dev/full "$last"\nexec g++ "$@"')
+    with pytest.raises(InfrastructureError, match="No space left"):
+        backend.build(GOOD, work, DefaultLimits())
+    assert not list(work.glob("*.part*"))
+    assert backend.build(BROKEN, work, DefaultLimits()).reason == SOURCE_REFUSED
+
+
+def test_a_killed_compiler_is_the_sources_and_not_remembered(tmp_path: Path) -> None:
+    backend = failing_compiler(tmp_path, 'echo "g++: fatal error: Killed signal terminated program cc1plus"; exit 1')
+    result = backend.build(GOOD, tmp_path / "work", DefaultLimits())
+    assert not result.ok
+    assert result.reason not in ("", SOURCE_REFUSED)

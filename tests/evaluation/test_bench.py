@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,8 @@ from htam_agent.evaluation.confinement import LAYERS, confinement_report
 from htam_agent.evaluation.judge import PROTOCOLS
 from htam_agent.evaluation.timing import device_lock
 from htam_agent.task import Task
-from htam_agent.verdict import RunResult, Times
-from tests.evaluation.samples import FORWARD, NAMED_FAILURES, TASK, WRONG, candidate
+from htam_agent.verdict import CompileResult, RunResult, Times
+from tests.evaluation.samples import FORWARD, KERNEL, NAMED_FAILURES, TASK, WRONG, candidate
 
 Judge = Callable[..., RunResult]
 
@@ -457,6 +458,65 @@ def test_one_bad_file_never_fails_the_others(tmp_path: Path) -> None:
     assert [result.verdict for result in results] == ["correct", "failed", "failed", "wrong", "correct"]
     assert all(len(result.protocols) == 4 for result in results)
     assert set(results[0].protocols.values()) == {"correct"}
+
+
+@pytest.fixture
+def two_kernels(tmp_path: Path) -> tuple[Task, list[Path]]:
+    (tmp_path / "task.py").write_text(TASK)
+    for index in range(2):
+        (tmp_path / f"{index}.py").write_text(candidate() + f"# {index}\n")
+    return Task.parse(str(tmp_path / "task.py")), [tmp_path / f"{index}.py" for index in range(2)]
+
+
+def test_a_machine_that_sets_up_no_candidate_quarantines_none(
+    two_kernels: tuple[Task, list[Path]], tmp_path: Path
+) -> None:
+    task, kernels = two_kernels
+
+    def new() -> Bench:
+        bench = Bench(task, backend="cpp", folder=tmp_path / "run", limits=Limits(run_seconds=20))
+        bench.open()
+        bench._descriptors[:] = [os.open("/dev/null", os.O_RDONLY)]  # not the buffers that a candidate needs
+        return bench
+
+    with pytest.raises(WorkerError, match="could not be set up"):
+        list(evaluate_files(new, kernels, timing=False))
+
+
+def test_a_harness_that_always_dies_quarantines_one_and_then_says_so(
+    two_kernels: tuple[Task, list[Path]], tmp_path: Path
+) -> None:
+    task, kernels = two_kernels
+
+    class Doomed(Bench):
+        def compile(self, source: Path) -> CompileResult:
+            compiled = super().compile(source)
+            os.kill(self.processes[1], 9)
+            time.sleep(0.2)
+            return compiled
+
+    def new() -> Bench:
+        return Doomed(task, backend="cpp", folder=tmp_path / "run", limits=Limits(run_seconds=20))
+
+    results = evaluate_files(new, kernels, timing=False)
+    assert next(results)[1].verdict == "quarantined"
+    with pytest.raises(WorkerError, match="reference"):
+        next(results)
+
+
+def test_a_build_that_the_machine_prevents_is_no_verdict(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A source of its own, so that no cache has it; files of the build may have no byte."""
+    file = tmp_path / "kernel.py"
+    file.write_text(candidate(kernel=KERNEL + f"// {os.urandom(8).hex()}\n"))
+    whole = bench.limits
+    session = bench._opened()
+    monkeypatch.setattr(bench, "_session", replace(session, limits=whole.model_copy(update={"output_bytes": 16})))
+    with pytest.raises(WorkerError):
+        bench.compile(file)
+    monkeypatch.setattr(bench, "_session", session)
+    assert bench.compile(file).ok, "nothing was remembered"
 
 
 def test_an_unusable_task_is_the_users_fault(tmp_path: Path) -> None:
