@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from htam_agent.graph.context import Context
     from htam_agent.graph.events import Event
     from htam_agent.judging import Evaluation
+    from htam_agent.runs.folder import RunFolder
     from htam_agent.settings import Settings
 
 
@@ -42,7 +44,8 @@ def optimize(
     htam.toml, .env and the environment. `listen` is called with every progress event.
 
     Raises UsageError (TaskError, SettingsError, BackendUnavailable, StoreError, RunError) for what the caller can
-    mend, InfrastructureError for what broke. A candidate's failure raises nothing: it is in the Result.
+    mend, InfrastructureError for what broke, Interrupted where `control` stopped it. A candidate's failure raises
+    nothing: it is in the Result.
     """
     from htam_agent.graph.runner import run_graph
     from htam_agent.runs.cap import keep_under_cap
@@ -56,7 +59,8 @@ def optimize(
     try:
         folder = context.start_run(task)
         keep_under_cap(Path(settings.runs), settings.runs_cap_bytes)
-        return run_graph(context, folder.manifest().task, folder, listen or _ignore, control)
+        with _naming(folder):
+            return run_graph(context, folder.manifest().task, folder, listen or _ignore, control)
     finally:
         context.close()
 
@@ -91,9 +95,19 @@ def resume(
     settings = _as_before(settings, manifest, listen)
     context = make_context(settings, manifest.options, folder.root)
     try:
-        return run_graph(context, manifest.task, folder, listen, control)
+        with _naming(folder):
+            return run_graph(context, manifest.task, folder, listen, control)
     finally:
         context.close()
+
+
+@contextmanager
+def _naming(folder: RunFolder) -> Iterator[None]:
+    """A Ctrl-C inside leaves with the run's folder as its argument, so that a command can say how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(str(folder.root)) from error
 
 
 def _as_before(settings: Settings, manifest: RunManifest, listen: Callable[[Event], None]) -> Settings:

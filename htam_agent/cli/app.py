@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from htam_agent.cli.output import fail, fail_internal
+from htam_agent.cli.output import INTERRUPTED, fail, fail_internal, fail_interrupted
 from htam_agent.errors import HtamError, UsageError
 from htam_agent.version import __version__
 
@@ -64,10 +64,8 @@ def main(arguments: list[str] | None = None) -> None:
         code = app(args=given, standalone_mode=False)
     except HtamError as error:
         fail(error, command, as_json)
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
-    except typer.Abort:
-        raise SystemExit(130) from None
+    except (KeyboardInterrupt, typer.Abort):
+        fail_interrupted(command, as_json)
     except BrokenPipeError:
         raise SystemExit(0) from None
     except Exception as error:  # noqa: BLE001 - the last line of defence: every way to fail gets its sentence
@@ -76,4 +74,6 @@ def main(arguments: list[str] | None = None) -> None:
         if callable(describe):
             fail(UsageError(str(describe()), f"See `htam {command} --help`."), command, as_json)
         fail_internal(error, command, as_json)
+    if code == INTERRUPTED:  # typer turns a KeyboardInterrupt of a command into its exit code
+        fail_interrupted(command, as_json)
     raise SystemExit(code if isinstance(code, int) else 0)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from typing import Literal, NoReturn
+from typing import NoReturn
 
 import typer
 from pydantic import Field
 
 from htam_agent.errors import HtamError
 from htam_agent.words import Record
+
+INTERRUPTED = 130
+"""The exit code of a command that Ctrl-C ended."""
 
 
 class ErrorBody(Record):
@@ -29,13 +32,17 @@ class ErrorObject(Record):
     error: ErrorBody
 
 
-ExitCode = Literal[0, 1, 2, 3, 130]
-
-
 def fail(error: HtamError, command: str, as_json: bool) -> NoReturn:
     """Print the error in the asked form and leave with its exit code."""
     _print_error(error.code, error.message, error.remedy, command, as_json)
     raise SystemExit(error.exit_code)
+
+
+def fail_interrupted(command: str, as_json: bool) -> NoReturn:
+    """Ctrl-C before there was a run (a run's own interrupt says how to go on)."""
+    message = "The command was interrupted before its end."
+    _print_error("interrupted", message, "Start the command again.", command, as_json)
+    raise SystemExit(INTERRUPTED)
 
 
 def fail_internal(error: BaseException, command: str, as_json: bool) -> NoReturn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -25,7 +26,7 @@ Listener = Callable[[Event], None]
 def run_with_progress(work: Callable[[Listener, RunControl], Result], settings: Settings, as_json: bool) -> Result:
     """Run `work` with a listener and a control that the first Ctrl-C drains; print the result in the asked form.
 
-    Raises SystemExit(130) when the run was interrupted.
+    Raises Interrupted when the run was stopped, at a node boundary or at once.
     """
     from langgraph.runtime import RunControl
 
@@ -37,9 +38,10 @@ def run_with_progress(work: Callable[[Listener, RunControl], Result], settings: 
     restore = _drain_on_interrupt(control)
     try:
         result = work(_listener(settings.log_format), control)
-    except Interrupted as error:
-        typer.echo(f"Stopped. Go on with: htam resume {error}", err=True)
-        raise SystemExit(130) from None
+    except KeyboardInterrupt as error:
+        if error.args:  # the run's folder
+            raise Interrupted(Path(str(error.args[0]))) from error
+        raise
     finally:
         restore()
     if as_json:

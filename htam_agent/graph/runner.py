@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 from langgraph.errors import GraphDrained, GraphRecursionError
 from langgraph.runtime import RunControl
 
-from htam_agent.errors import InfrastructureError, RunError
+from htam_agent.errors import HtamError, InfrastructureError, RunError
 from htam_agent.graph.build import build_graph
 from htam_agent.graph.checkpoints import open_checkpoints
 from htam_agent.graph.state import InputState, State
@@ -15,6 +15,7 @@ from htam_agent.runs.records import Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from langchain_core.runnables import RunnableConfig
 
@@ -36,8 +37,14 @@ def recursion_limit(context: Context) -> int:
     return options.steps * (6 + 5 * attempts + 4 * (1 + len(context.memory.strategies))) + 3
 
 
-class Interrupted(Exception):
+class Interrupted(HtamError):
     """The run was asked to stop and did so at a node boundary; it can be resumed."""
+
+    code = "interrupted"
+    exit_code = 130
+
+    def __init__(self, run: Path) -> None:
+        super().__init__("The run was interrupted before its end.", f"Go on with `htam resume {run}`.")
 
 
 def endless(run: str, limit: int) -> InfrastructureError:
@@ -84,7 +91,7 @@ def run_graph(
                 else:
                     result = cast("State", chunk).get("result", result)
         except GraphDrained as error:
-            raise Interrupted(str(folder.root)) from error
+            raise Interrupted(folder.root) from error
         except GraphRecursionError as error:
             raise endless(str(folder.root), recursion_limit(context)) from error
     if result is None:
