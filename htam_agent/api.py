@@ -80,8 +80,9 @@ def resume(
     Raises RunError when there is no such run, it is corrupt, or its task file changed meanwhile; TaskError when its
     pickled module did.
     """
+    from htam_agent.backends.registry import require_backend
     from htam_agent.graph.runner import run_graph
-    from htam_agent.services import choose_backend, make_context
+    from htam_agent.services import make_context
 
     settings = settings or _settings(overrides)
     folder = find_run(Path(settings.runs), run)
@@ -90,7 +91,7 @@ def resume(
         return finished
     manifest = folder.manifest()
     _unchanged(manifest.task)
-    choose_backend(manifest.options.backend)
+    require_backend(manifest.options.backend)
     listen = listen or _ignore
     settings = _as_before(settings, manifest, listen)
     context = make_context(settings, manifest.options, folder.root)

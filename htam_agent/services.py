@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from htam_agent.errors import BackendUnavailable
 from htam_agent.runs.records import RunOptions, RunSettings
 
 if TYPE_CHECKING:
@@ -20,32 +19,19 @@ if TYPE_CHECKING:
     from htam_agent.memory.store import MemoryStore
     from htam_agent.settings import Settings
     from htam_agent.task import Task
-    from htam_agent.words import Backend, Protocol
-
-
-def choose_backend(wanted: str) -> Backend:
-    """The backend of this machine: `auto` prefers CUDA.
-
-    Raises BackendUnavailable when the wanted one cannot run here, with the reason.
-    """
-    from htam_agent.backends.registry import backend
-
-    names: list[Backend] = ["cuda", "cpp"] if wanted == "auto" else [cast("Backend", wanted)]
-    reasons = []
-    for name in names:
-        availability = backend(name).available()
-        if availability.ok:
-            return name
-        reasons.append((name, availability))
-    message = " ".join(f"The backend {name} cannot run here: {found.reason}" for name, found in reasons)
-    raise BackendUnavailable(message, " ".join(found.remedy for _, found in reasons))
+    from htam_agent.words import Protocol
 
 
 def run_options(settings: Settings) -> RunOptions:
-    """The options of a run that starts under these settings."""
+    """The options of a run that starts under these settings.
+
+    Raises BackendUnavailable when the wanted backend does not work here.
+    """
+    from htam_agent.backends.registry import choose_backend
+
     seed = settings.seed if settings.seed is not None else int.from_bytes(os.urandom(4), "big")
     return RunOptions(
-        backend=choose_backend(settings.backend),
+        backend=choose_backend(settings.backend).name,
         coder=settings.coder,
         steps=settings.steps,
         precision=settings.precision,

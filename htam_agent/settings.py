@@ -33,9 +33,9 @@ ENV_FILE = ".env"
 
 Origin = Literal["default", "htam.toml", ".env", "environment", "command line"]
 
-NOT_SETTINGS = frozenset({"HTAM_CUDA_ARCH", "HTAM_KERNEL_DIR"})
-"""Variables of the environment that other parts read: the target of CUDA builds, and where a kernel's launcher finds
-its prebuilt binary."""
+NOT_SETTINGS = frozenset({"HTAM_CUDA_ARCH", "HTAM_KERNEL_DIR", "HTAM_CONFINEMENT_OFF"})
+"""Variables of the environment that other parts read: the target of CUDA builds, where a kernel's launcher finds its
+prebuilt binary, and the layers of confinement that are turned off."""
 
 
 class Explained(NamedTuple):
@@ -79,7 +79,9 @@ class Settings(BaseSettings):
     seed: int | None = Field(None, ge=0, description="Seed of selection; unset: a fresh one, recorded in the run.")
     runs: Path = Field(Path("htam-runs"), description="Folder of the runs.")
     runs_cap_bytes: int = Field(
-        5 * 2**30, ge=0, description="Cap on the runs folder's size: the oldest finished runs beyond it are removed."
+        5 * 2**30,
+        ge=0,
+        description="Cap on the runs folder's size: beyond it the oldest finished runs lose attempts and checkpoints.",
     )
     memory: Path = Field(
         default_factory=lambda data: data["runs"] / "memory",

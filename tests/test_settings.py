@@ -59,9 +59,9 @@ def test_foreign_and_empty_variables_are_left_alone(folder: Path, monkeypatch: p
     monkeypatch.setenv("HTAM_KERNEL_DIR", "somewhere")
     loaded = Settings.load()
     assert (loaded.seed, loaded.model) == (None, None)
-    assert unknown_variables({"HTAM_KERNEL_DIR": "x", "HTAM_STEP": "1", "HOME": "y", "HTAM_STEPS": "2"}) == [
-        "HTAM_STEP"
-    ]
+    assert unknown_variables(
+        {"HTAM_KERNEL_DIR": "x", "HTAM_CONFINEMENT_OFF": "y", "HTAM_STEP": "1", "HOME": "y", "HTAM_STEPS": "2"}
+    ) == ["HTAM_STEP"]
 
 
 @pytest.mark.parametrize(

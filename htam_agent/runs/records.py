@@ -183,10 +183,11 @@ class Result(Record):
     def load(self, state: dict[str, Tensor] | None = None) -> nn.Module:
         """The kernel as a module: `ModelNew`, built with the task's constructor arguments, on the run's device.
 
-        `state` is a state dict of the original model; without it the task's own freshly made parameters are taken.
+        `state` is a state dict of the original model; without it the task's own freshly made parameters are taken. A
+        kernel that names its parameters otherwise gets them in order.
         This runs the kernel's and the task's code in the calling process.
 
-        Raises RunError when there is no kernel, or its file is gone.
+        Raises RunError when there is no kernel, its file is gone, or the state dict does not fit.
         """
         from htam_agent.runs.loading import load_kernel
 
