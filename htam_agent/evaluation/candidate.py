@@ -92,6 +92,7 @@ class Candidate:
         return Answer(ok=True, active=active, missing=missing)
 
     def _import(self) -> Answer:
+        self._known = _namespaces()
         module = types.ModuleType(MODULE)
         module.__file__ = self._file
         sys.modules[MODULE] = module
@@ -119,8 +120,8 @@ class Candidate:
         if wanted is not None:
             model = model.to(wanted)
         self._model: nn.Module = model.train(self._plan.training)
-        self._state = match_state(self._model, self._plan.state)
-        return Answer(ok=True)
+        self._state, names = match_state(self._model, self._plan.state)
+        return Answer(ok=True, reason=names)
 
     def _trial(self, order: Trial) -> Answer:
         import torch
@@ -134,7 +135,15 @@ class Candidate:
         self._stopwatch.synchronize()
         answer = self._hand_over(outputs)
         self._dump_state()
-        return answer.model_copy(update={"operators": operators[:400], "launches": _launches(self._module)})
+        recorded = getattr(self._module, "LAUNCHES", None)
+        return answer.model_copy(
+            update={
+                "operators": operators[:400],
+                "own_namespaces": sorted(_namespaces() - self._known) if order.watch else [],
+                "launches": _launches(recorded),
+                "unlaunched": isinstance(recorded, list) and not recorded,
+            }
+        )
 
     def _measure(self, order: Measure) -> Answer:
         import torch
@@ -254,9 +263,15 @@ def warm_up() -> None:
         flatten(torch.nn.Linear(1, 1).weight.detach().clone())
 
 
-def _launches(module: types.ModuleType) -> list[Launch]:
+def _namespaces() -> set[str]:
+    """Namespaces of all operators that are registered with torch in this process."""
+    import torch
+
+    return {name.partition("::")[0] for name in torch._C._dispatch_get_all_op_names()}
+
+
+def _launches(recorded: object) -> list[Launch]:
     """What the file's launcher recorded in LAUNCHES, as far as it is well formed."""
-    recorded = getattr(module, "LAUNCHES", None)
     launches = []
     for item in list(recorded)[:LAUNCHES_LIMIT] if isinstance(recorded, list | tuple) else []:
         try:

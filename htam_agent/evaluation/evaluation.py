@@ -101,7 +101,8 @@ class Evaluation:
         deferred = self._compiled.deferred
         seconds = limits.build_seconds if deferred else limits.load_seconds
         subject.order(Order(imports=True), "compile" if deferred else "load", seconds)
-        subject.order(Order(instance=True), "construct", limits.load_seconds)
+        names = subject.order(Order(instance=True), "construct", limits.load_seconds).reason
+        self._verification.checks.append(Check(name="state-dict", passed=not names, detail=names))
 
     def _verdict(self) -> Verdict:
         return self._verification.verdicts[self._session.protocol]

@@ -244,10 +244,14 @@ class Answer(Letter):
     outputs: Tree | None = None
     tensors: list[TensorSpec] = Field(default_factory=list)
     operators: list[str] = Field(default_factory=list)
+    own_namespaces: list[str] = Field(default_factory=list)
+    """Of operators that were registered since the candidate's import began."""
     milliseconds: list[float] = Field(default_factory=list)
     first_ms: float = 0.0
     hidden_ms: float = 0.0
     launches: list[Launch] = Field(default_factory=list)
+    unlaunched: bool = False
+    """The file keeps a list LAUNCHES as our launcher does, and nothing is in it."""
 
 
 class Built(Letter):

@@ -51,6 +51,18 @@ MOVING = {
 """Allocation, views and copies."""
 
 
+OF_TORCH = {
+    "aten", "prims", "mkldnn", "mkldnn_prepacked", "onednn", "quantized", "_quantized", "quantized_decomposed",
+    "xnnpack", "prepacked", "sparse", "static_runtime", "inductor", "torch_attn", "fsdp", "c10d", "c10d_functional",
+    "_c10d_functional", "higher_order", "rngprims", "debugprims", "nvprims", "mkl", "cudnn", "flash_attn", "vision",
+    "torchvision", "torchao", "symm_mem", "flex_lib", "_nnapi", "_dtensor", "onnx", "onnx_symbolic", "fbgemm",
+    "torch_sparse", "torch_scatter", "xformers", "metal", "mps", "vulkan", "tensorexpr",
+}  # fmt: skip
+"""Namespaces of operators that come with torch or a library beside it."""
+NOT_COMPUTING = {"profiler", "prim"}
+COMPUTING_PACKAGES = {"numpy", "scipy", "numexpr", "pandas", "jax", "sklearn"}
+
+
 class Inspection(Record):
     """What a candidate's text says. `reason` is empty when it may be built; then `source` is the kernel source, or
     empty for a file that builds itself."""
@@ -86,16 +98,23 @@ def inspect_source(text: str, backend: Backend, policy: Policy) -> Inspection:
     inspection = _kernel_source(tree, backend)
     if inspection.reason:
         return inspection
-    called = _forbidden_call(tree, policy)
+    called = _forbidden_call(tree, policy) or (_other_library(tree) if policy == "own-kernels-only" else "")
     return inspection.model_copy(update={"reason": called, "stage": "policy"}) if called else inspection
 
 
-def forbidden_operators(operators: Sequence[str], policy: Policy) -> list[str]:
+def forbidden_operators(operators: Sequence[str], policy: Policy, own: Sequence[str]) -> list[str]:
     """Names among the operators that ran ("aten.relu") which the policy does not leave to torch.
 
-    Operators of other namespaces than aten are the candidate's own.
+    `own`: namespaces that the candidate registered itself. Those of torch are never a candidate's, however late torch
+    registers them.
     """
-    return [name for name in operators if name.startswith("aten.") and not _allowed(name[5:], policy)]
+    forbidden = []
+    for operator in operators:
+        space, _, name = operator.partition(".")
+        mine = space in NOT_COMPUTING or (space in own and space not in OF_TORCH)
+        if not mine and not (space == "aten" and _allowed(name, policy)):
+            forbidden.append(operator)
+    return forbidden
 
 
 def _allowed(name: str, policy: Policy) -> bool:
@@ -207,6 +226,20 @@ def _forbidden_call(tree: ast.Module, policy: Policy) -> str:
             computes = owner in functional or (owner == "torch" and name in COMPUTING)
             if computes and not _allowed(name, policy):
                 return f"forward calls {owner}.{name} (line {node.lineno}), which the policy {policy} forbids"
+    return ""
+
+
+def _other_library(tree: ast.Module) -> str:
+    """A way to compute by another library than torch, on the processor; empty for none."""
+    for node in ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [node.module]
+        found = [name for name in names if name.partition(".")[0] in COMPUTING_PACKAGES]
+        if found:
+            return f"the file imports {found[0]}, which the policy own-kernels-only forbids"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "numpy":
+            return f"the file takes tensors to numpy (line {node.lineno}), which the policy own-kernels-only forbids"
     return ""
 
 

@@ -42,18 +42,21 @@ class StateMismatch(ValueError):
     """A candidate's parameters or buffers do not fit the reference's."""
 
 
-def match_state(model: nn.Module, entries: Sequence[StateEntry]) -> list[torch.Tensor | None]:
-    """The candidate's tensor for each of the reference's entries: by name, else all parameters in order.
+def match_state(model: nn.Module, entries: Sequence[StateEntry]) -> tuple[list[torch.Tensor | None], str]:
+    """The candidate's tensor for each of the reference's entries, and where its state dict's names differ (empty: not).
 
-    A buffer that the reference never writes and the candidate lacks (a constant mask) is None. Raises StateMismatch.
+    Parameters are matched by name where all names are the same, else in order, and there must be as many. A buffer that
+    the reference never writes and the candidate lacks (a constant mask) is None. Raises StateMismatch.
     """
-    mine: dict[str, torch.Tensor] = dict(model.named_parameters())
-    mine |= dict(model.named_buffers())
-    wanted = [entry for entry in entries if entry.parameter]
-    if all(entry.name in mine for entry in wanted):
-        found = [mine.get(entry.name) for entry in entries]
-    else:
-        found = _in_order(model, entries)
+    wanted = [entry.name for entry in entries if entry.parameter]
+    own = dict(model.named_parameters())
+    if len(own) != len(wanted):
+        raise StateMismatch(
+            f"ModelNew has the parameters {list(own)} where Model has {wanted}: a state dict does not load"
+        )
+    ordered = [own[name] for name in wanted] if own.keys() == set(wanted) else list(own.values())
+    parameters, buffers = iter(ordered), dict(model.named_buffers())
+    found = [next(parameters) if entry.parameter else buffers.get(entry.name) for entry in entries]
     for entry, tensor in zip(entries, found, strict=True):
         if tensor is None:
             if entry.changes:
@@ -61,15 +64,14 @@ def match_state(model: nn.Module, entries: Sequence[StateEntry]) -> list[torch.T
             continue
         if list(tensor.shape) != entry.spec.shape:
             raise StateMismatch(f"{entry.name!r} has shape {list(tensor.shape)} where Model has {entry.spec.shape}")
-    return found
+    return found, _other_names(model, entries)
 
 
-def _in_order(model: nn.Module, entries: Sequence[StateEntry]) -> list[torch.Tensor | None]:
-    parameters = list(model.parameters())
-    names = [entry.name for entry in entries if entry.parameter]
-    if len(parameters) != len(names):
-        own = [name for name, _ in model.named_parameters()]
-        raise StateMismatch(f"ModelNew has the parameters {own} where Model has {names}: a state dict does not load")
-    buffers = dict(model.named_buffers())
-    rest = iter(parameters)
-    return [next(rest) if entry.parameter else buffers.get(entry.name) for entry in entries]
+def _other_names(model: nn.Module, entries: Sequence[StateEntry]) -> str:
+    """How the names of the state differ from Model's, for a user who loads a state dict."""
+    own = {*model.state_dict(), *(name for name, _ in model.named_buffers())}
+    wanted = {entry.name for entry in entries}
+    missing, extra = sorted(wanted - own), sorted(own - wanted)
+    if not missing and not extra:
+        return ""
+    return f"ModelNew's state has the names {extra} where Model's has {missing}: parameters load in order, not by name"

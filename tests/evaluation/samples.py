@@ -150,6 +150,27 @@ NAMED_FAILURES = {
         "construct",
         "shape",
     ),
+    "a parameter more": (candidate(init="self.extra = nn.Parameter(torch.ones(3))"), "construct", "extra"),
+    "torch from the second call on": (
+        candidate(
+            f"self.n += 1\nif self.n > 1: return (x * self.weight + y).clamp_min(0)\n{FORWARD}", init="self.n = 0"
+        ),
+        "policy",
+        "aten.mul",
+    ),
+    "operators of torch under another name": (
+        candidate("return P.add(P.mul(x, x), y)", top="P = torch.ops.prims"),
+        "policy",
+        "prims.mul",
+    ),
+    "a kernel that is never launched": (
+        candidate(
+            "LIBRARY.kernel(*map(pointer, (x, y, self.weight, z := torch.empty_like(x))), "
+            "ctypes.c_long(32), ctypes.c_long(100))\nreturn z"
+        ),
+        "policy",
+        "launched",
+    ),
     "no tensor": (candidate("return 'a tensor, I swear'"), "verify", "value"),
     "a subclass": (
         candidate(FORWARD + ".as_subclass(Fake)", top="class Fake(torch.Tensor): pass"),

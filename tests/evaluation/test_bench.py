@@ -65,6 +65,17 @@ def test_a_failure_has_a_stage_and_a_reason(judge: Judge, name: str) -> None:
     assert reason in result.reason
 
 
+def test_other_names_of_parameters_are_correct_and_said(judge: Judge) -> None:
+    renamed = candidate().replace("self.weight", "self.gain")
+    result = judge(renamed)
+    assert result.verdict == "correct", result
+    (check,) = [check for check in result.checks if check.name == "state-dict"]
+    assert not check.passed
+    assert "gain" in check.detail
+    assert "weight" in check.detail
+    assert next(check for check in judge(candidate()).checks if check.name == "state-dict").passed
+
+
 def test_a_failure_leaves_the_next_candidate_alone(judge: Judge) -> None:
     assert judge(NAMED_FAILURES["crash by signal"][0]).verdict == "failed"
     assert judge(candidate()).verdict == "correct"

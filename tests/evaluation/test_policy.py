@@ -35,9 +35,29 @@ def test_the_default_policy_follows_the_operators(operator: OperatorProfile, pol
 
 def test_operators_that_ran_are_judged() -> None:
     ran = ["aten.empty_like", "aten.view", "aten.mm", "aten.relu", "mine.kernel"]
-    assert forbidden_operators(ran, "own-kernels-only") == ["aten.mm", "aten.relu"]
-    assert forbidden_operators(ran, "library-allowed") == ["aten.relu"]
+    assert forbidden_operators(ran, "own-kernels-only", ["mine"]) == ["aten.mm", "aten.relu"]
+    assert forbidden_operators(ran, "library-allowed", ["mine"]) == ["aten.relu"]
+    assert forbidden_operators(["mine.kernel"], "library-allowed", []) == ["mine.kernel"]
     assert not MOVING & LIBRARY
+
+
+@pytest.mark.parametrize(
+    "operator", ["prims.add", "mkldnn._linear_pointwise", "quantized.add", "quantized_decomposed.x"]
+)
+@pytest.mark.parametrize("claimed", [True, False])
+def test_operators_of_torch_are_nobodys_own(operator: str, claimed: bool) -> None:
+    own = [operator.partition(".")[0]] if claimed else []
+    assert forbidden_operators([operator], "library-allowed", own) == [operator]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["import numpy", "import numpy as np", "from scipy import special", "import numpy.linalg", "y = x.numpy() * 2"],
+)
+def test_other_libraries_do_not_compute_under_own_kernels_only(line: str) -> None:
+    text = file(line + "; return y")
+    assert "own-kernels-only" in inspect_source(text, "cuda", "own-kernels-only").reason
+    assert inspect_source(text, "cuda", "library-allowed").reason == ""
 
 
 HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
