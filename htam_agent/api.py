@@ -157,18 +157,20 @@ async def aoptimize(task: Task | str, *, listen: Callable[[Event], None] | None 
         raise
 
 
-def evaluate(task: Task | str, kernels: Iterable[str | Path], **overrides: object) -> Iterator[Evaluation]:
-    """Judge kernel files against a task, each in a process of its own; yields one Evaluation for each, in order.
+def evaluate(task: Task | str, kernels: str | Path | Iterable[str | Path], **overrides: object) -> Iterator[Evaluation]:
+    """Judge kernel files (or one) against a task, each in a process of its own; yields one Evaluation for each, in
+    order, as they are judged.
 
     Raises UsageError when the task or a setting is at fault. A kernel's faults are in its Evaluation.
     """
     from htam_agent.judging import evaluate_kernels
 
     task = Task.parse(task) if isinstance(task, str) else task
-    return evaluate_kernels(task, [Path(kernel) for kernel in kernels], _settings(overrides))
+    given = [kernels] if isinstance(kernels, str | Path) else kernels
+    return evaluate_kernels(task, [Path(kernel) for kernel in given], _settings(overrides))
 
 
-def as_node(context: Context | None = None) -> Callable[[Mapping[str, Task]], dict[str, Result]]:
+def as_node(context: Context | None = None) -> Callable[[Mapping[str, Task | str]], dict[str, Result]]:
     """The whole agent as one node of another graph: it reads `task` from the parent's state and returns `result`.
 
     The inner graph has no checkpointer of its own. Without `context` one is made from the settings for each call.

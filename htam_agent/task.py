@@ -110,10 +110,22 @@ class Task(Record):
         The pair is pickled (by value for classes of a notebook or of __main__) into the user's own cache folder; a run
         keeps its own copy. New inputs of the same shapes are drawn for every trial: random tensors like the examples.
 
-        Raises TaskError when the cache folder belongs to somebody else or cannot be written.
+        Raises TaskError when the inputs are no list or tuple, or the cache folder belongs to somebody else or cannot be
+        written.
         """
         import cloudpickle
 
+        # A tensor is a sequence of its rows, and a dict one of its keys: neither is meant.
+        if not isinstance(example_inputs, list | tuple):
+            raise TaskError(
+                f"The example inputs are a {type(example_inputs).__name__}.",
+                "Give a list or tuple of the positional arguments of forward: Task.from_module(module, [x]).",
+                "task-inputs",
+            )
+        if not callable(getattr(module, "forward", None)):
+            raise TaskError(
+                f"The module is a {type(module).__name__} without forward.", "Give a torch.nn.Module.", "task-module"
+            )
         payload = cloudpickle.dumps((module, tuple(example_inputs)))
         digest = hashlib.sha256(payload).hexdigest()
         path = _private_folder() / f"{digest}.pickle"

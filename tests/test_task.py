@@ -159,3 +159,15 @@ def torch_ones() -> object:
     import torch
 
     return torch.ones(4, 4)
+
+
+def test_example_inputs_must_be_a_list_of_arguments() -> None:
+    import torch
+
+    for wrong in (torch.ones(3, 4), {"x": torch.ones(3)}, 5):
+        with pytest.raises(TaskError) as caught:
+            Task.from_module(torch.nn.ReLU(), wrong)  # type: ignore[arg-type]
+        assert caught.value.code == "task-inputs"
+    with pytest.raises(TaskError) as caught:
+        Task.from_module(lambda x: x, [torch.ones(3)])  # type: ignore[arg-type]
+    assert caught.value.code == "task-module"

@@ -10,6 +10,7 @@ from langgraph.errors import GraphRecursionError
 from htam_agent.graph.build import build_graph
 from htam_agent.graph.runner import endless, recursion_limit
 from htam_agent.graph.state import InputState, OutputState, State
+from htam_agent.task import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,20 +19,21 @@ if TYPE_CHECKING:
 
     from htam_agent.graph.context import Context
     from htam_agent.runs.records import Result
-    from htam_agent.task import Task
 
     InnerGraph = CompiledStateGraph[State, Context, InputState, OutputState]
 
 
-def agent_node(context: Context | None) -> Callable[[Mapping[str, Task]], dict[str, Result]]:
+def agent_node(context: Context | None) -> Callable[[Mapping[str, Task | str]], dict[str, Result]]:
     """See api.as_node. The inner graph is invoked with its own context: a parent's context is another type."""
     graph = build_graph().compile()
 
-    def optimize_task(state: Mapping[str, Task]) -> dict[str, Result]:
+    def optimize_task(state: Mapping[str, Task | str]) -> dict[str, Result]:
+        given = state["task"]
+        task = Task.parse(given) if isinstance(given, str) else given
         if context is not None:
-            return {"result": _invoked(graph, context, state["task"])}
+            return {"result": _invoked(graph, context, task)}
         with closing(default_context()) as own:
-            return {"result": _invoked(graph, own, state["task"])}
+            return {"result": _invoked(graph, own, task)}
 
     return optimize_task
 

@@ -148,12 +148,13 @@ def _past(session: Session, record: StepRecord, before: Best | None, winner: Can
 
 
 def _stop(after: State, options: RunOptions, draft: Draft, candidates: list[Candidate]) -> str:
-    """The stop rules; empty while the run goes on."""
+    """The stop rules; empty while the run goes on. A kernel near the floor that still loses to the best baseline is not
+    done: the last percents decide."""
     best = after.get("best")
     refusals = [candidate.failure.reason for candidate in candidates if candidate.hopeless and candidate.failure]
     if refusals and len(refusals) == len(candidates):
         return refusals[0]
-    if best and best.fraction_of_floor is not None and best.fraction_of_floor >= AT_FLOOR:
+    if best and (best.fraction_of_floor or 0.0) >= AT_FLOOR and (best.speedup.best or 0.0) >= 1.0:
         return f"at the floor: the kernel reaches {best.fraction_of_floor:.0%} of it"
     if draft.step >= options.steps:
         return f"all {options.steps} steps are done"

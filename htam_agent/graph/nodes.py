@@ -20,6 +20,7 @@ from htam_agent.graph.state import AT_FLOOR, Candidate, Draft, State
 from htam_agent.graph.toolbox import compile_candidate, profile_candidate, run_candidate
 from htam_agent.runs.folder import write_atomically
 from htam_agent.runs.records import StepRecord
+from htam_agent.task import Task
 from htam_agent.verdict import Failure
 
 if TYPE_CHECKING:
@@ -32,11 +33,15 @@ def _session(state: State, runtime: Runtime[Context]) -> Session:
     return context_of(runtime).session(state["task"], state["run"])
 
 
+def _as_task(given: Task | str) -> Task:
+    """The task that a caller gave, perhaps as text."""
+    return Task.parse(given) if isinstance(given, str) else given
+
+
 @measured
 def prepare(state: State, runtime: Runtime[Context]) -> State:
     """Load and trace the task in a worker, and measure the baselines and the floor."""
-    task = state["task"]
-    folder = context_of(runtime).take_up_run(task)
+    folder = context_of(runtime).take_up_run(_as_task(state["task"]))
     run, task = str(folder.root), folder.manifest().task
     emit(runtime, "prepare", f"loading and tracing {task.name}")
     session = context_of(runtime).session(task, run)

@@ -95,9 +95,9 @@ def merge_candidates(left: dict[str, Candidate], right: dict[str, Candidate]) ->
 
 
 class InputState(TypedDict):
-    """What a caller gives."""
+    """What a caller gives: a task, or its text as on the command line."""
 
-    task: Task
+    task: Task | str
 
 
 class OutputState(TypedDict):
