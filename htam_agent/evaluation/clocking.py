@@ -80,14 +80,14 @@ class Clocking:
         """
         rounds = Rounds()
         self._begin(variant, rounds)
-        deadline = time.monotonic() + BUDGET_SECONDS[self._kind]
+        deadline, robust = time.monotonic() + BUDGET_SECONDS[self._kind], ROBUST_ROUNDS[self._kind]
         while len(rounds.ratios) < MOST_ROUNDS:
             self._round(variant, rounds)
             done, late = len(rounds.ratios), time.monotonic() - deadline
             if done >= LEAST_ROUNDS and settled(rounds.ratios):
                 break
             # Long calls fit few rounds into the budget: they get as much again for an interval without the extremes.
-            if late > 0.0 and (done >= ROBUST_ROUNDS or (done >= LEAST_ROUNDS and late > BUDGET_SECONDS[self._kind])):
+            if late > 0.0 and (done >= robust or (done >= LEAST_ROUNDS and late > BUDGET_SECONDS[self._kind])):
                 break
             if self._subject.left() < 10.0:
                 break
