@@ -109,14 +109,15 @@ def _print_result(result: Result) -> None:
     console = console if console.is_terminal else Console(width=160)
     table = Table(title=f"{result.task} on {result.device} ({result.backend})")
     for name in ("step", "direction", "why", "strategy", "verdict", "ms", "speedup"):
-        table.add_column(name, overflow="fold", justify="right" if name in ("step", "ms", "speedup") else "left")
+        numeric, whole = name in ("step", "ms", "speedup"), name in ("direction", "strategy")
+        table.add_column(name, overflow="fold", justify="right" if numeric else "left", no_wrap=whole)
     for step in result.steps:
         times = [candidate.time_ms for candidate in step.candidates if candidate.time_ms is not None]
         verdict = step.verdict + (f": {step.reason}" if step.reason else "") + (" (new best)" if step.improved else "")
         cells = (
             str(step.step),
             step.direction,
-            step.why,
+            short_reason(step.why),
             step.strategy,
             verdict,
             f"{min(times):.4g}" if times else "",
@@ -127,6 +128,14 @@ def _print_result(result: Result) -> None:
     console.print(table)
     for line in summary_lines(result):
         console.print(Text(line), soft_wrap=True)
+
+
+def short_reason(why: str) -> str:
+    """The score and what speaks for the direction most plainly; all terms stand in the live progress and the report."""
+    terms = why.rstrip(".").split("; ")
+    plain = next((term for term in terms[1:] if ": " in term), terms[1] if len(terms) > 1 else "")
+    score = terms[0].removesuffix(" of the remaining gap expected")
+    return f"{score}: {plain.split(' (risk: ')[0]}" if plain else score
 
 
 def summary_lines(result: Result) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from htam_agent.cli.optimize import exit_code
-from htam_agent.cli.progress import progress_line, summary_lines
+from htam_agent.cli.progress import progress_line, short_reason, summary_lines
 from htam_agent.graph.events import Event
 from htam_agent.runs.records import Result
 from htam_agent.verdict import Interval, Speedups
@@ -49,3 +49,12 @@ def test_exit_codes_follow_the_contract() -> None:
     assert exit_code(wide, require_faster=True, faster_than="eager") == 1, "0.7 of best is 0.93 of eager"
     assert exit_code(result(verdict="at-floor", kernel=None), require_faster=False, faster_than="best") == 0
     assert exit_code(result(verdict="failed", kernel=None), require_faster=False, faster_than="best") == 1
+
+
+def test_the_table_keeps_the_score_and_the_plainest_reason() -> None:
+    begin = "0.38 to begin with: Bounds all (risk: None)"
+    why = f"0.40 of the remaining gap expected; 0.30 by its fit; {begin}; exploration +0.01."
+    assert short_reason(why) == "0.40: 0.38 to begin with: Bounds all"
+    assert short_reason("0.40 of the remaining gap expected; 0.30 by its fit.") == "0.40: 0.30 by its fit"
+    assert short_reason("chosen by a person") == "chosen by a person"
+    assert short_reason("") == ""
