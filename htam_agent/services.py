@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from htam_agent.errors import StoreError
 from htam_agent.runs.records import RunOptions, RunSettings
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from htam_agent.coding.base import Coder
     from htam_agent.evaluation.bench import Bench
     from htam_agent.graph.context import BenchLike, Context
+    from htam_agent.memory.model import Strategy
     from htam_agent.memory.store import MemoryStore
     from htam_agent.settings import Settings
     from htam_agent.task import Task
@@ -58,10 +60,27 @@ def open_memory(settings: Settings) -> MemoryStore:
     from htam_agent.memory.store import MemoryStore
 
     own = load_strategies(settings.strategies, "user") if settings.strategies else {}
+    for strategy in own.values():
+        _check_slots(strategy)
     store = MemoryStore.open(settings.memory, settings.chroma_url)
     if own:
         store.add_strategies(list(own.values()))
     return store
+
+
+def _check_slots(strategy: Strategy) -> None:
+    """A block in a slot that no skeleton has would be passed over for ever: said when the file is read."""
+    from htam_agent.coding.cpp import SLOTS as CPP_SLOTS
+    from htam_agent.coding.cuda import SLOTS as CUDA_SLOTS
+
+    known = CPP_SLOTS if strategy.backend == "cpp" else CUDA_SLOTS
+    unknown = sorted({*strategy.more_blocks, *([strategy.slot] if strategy.slot else [])} - set(known))
+    if unknown:
+        raise StoreError(
+            f"The strategy {strategy.id!r} fills the slot {unknown[0]!r}, which the {strategy.backend} kernels lack.",
+            f"Choose one of {', '.join(known)}.",
+            "strategy-file",
+        )
 
 
 def make_coder(options: RunOptions, settings: Settings, memory: MemoryStore) -> Coder:

@@ -30,6 +30,11 @@ from htam_agent.coding.program import Output, Pass, RowProgram, Use, Value
 from htam_agent.coding.schedule import OnlinePair, online_pairs, passes
 from htam_agent.words import Backend, DType
 
+SLOTS = (
+    "qualifier", "math_exp", "math_expm1", "math_log", "math_log1p", "math_tanh", "math_erf", "math_sigmoid",
+    "math_convert", "parallel", "split", "row_begin", "stage", "accumulate", "online", "write", "vectorize",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Reduction:

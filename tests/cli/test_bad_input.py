@@ -124,3 +124,12 @@ def test_an_operator_that_cannot_be_rendered_is_named(tmp_path: Path) -> None:
     assert answer.code == 1
     assert answer.last["kernel"] is None
     assert "cumsum" in str(answer.last["reason"])
+
+
+def test_a_strategy_for_a_slot_that_does_not_exist(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        "- {id: mine, direction: memory-access, backend: cpp, title: t, how: h, slot: nowhere, block: x}\n",
+        encoding="utf-8",
+    )
+    answer = optimize(tmp_path, str(GOOD), "--strategies", "mine.yaml")
+    assert_refused(answer, "strategy-file", "mine", "nowhere")

@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from htam_agent.coding.base import BestSoFar, Code, Coder, CodeRequest, RepairRequest
+from htam_agent.coding.cpp import SLOTS as CPP_SLOTS
+from htam_agent.coding.cuda import SLOTS as CUDA_SLOTS
 from htam_agent.coding.template import TemplateCoder
 from htam_agent.memory.model import Direction, ScoredStrategy, Strategy
 from htam_agent.memory.seedfiles import load_strategies, seed_strategies
@@ -168,3 +170,10 @@ def test_a_slot_that_no_skeleton_has_is_refused() -> None:
     case = (Function(torch.relu), [torch.randn(3, 4)])
     lost = Strategy(id="lost", direction="data-reuse", backend="cpp", title="", how="", slot="nowhere", block="// x")
     assert "no place for its slot 'nowhere'" in TemplateCoder({"lost": lost}).generate(request(case, [lost])).refusal
+
+
+def test_every_seed_strategy_fills_slots_that_its_kernels_have() -> None:
+    known = {"cpp": set(CPP_SLOTS), "cuda": set(CUDA_SLOTS)}
+    for strategy in seed_strategies().values():
+        slots = {*strategy.more_blocks, *([strategy.slot] if strategy.slot else [])}
+        assert slots <= known[strategy.backend], strategy.id
