@@ -17,6 +17,10 @@ import platform
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from htam_agent.graph.events import Event
 
 TASKS = (19, 23, 24, 25, 30, 38, 39, 40, 88)
 
@@ -83,8 +87,8 @@ def run_task(path: Path, folder: Path, arguments: argparse.Namespace) -> dict[st
     from htam_agent.api import optimize, resume
     from htam_agent.cli.progress import progress_line
 
-    def listen(event: object) -> None:
-        print(progress_line(event), flush=True)  # type: ignore[arg-type]
+    def listen(event: Event) -> None:
+        print(progress_line(event), flush=True)
 
     settings = {"memory": arguments.memory, "seed": arguments.seed}
     if (folder / "run.json").exists():
