@@ -63,6 +63,20 @@ class DeviceFacts(Record):
     memory_bytes: int = 0
 
 
+class GpuState(Record):
+    """A GPU's clocks and limits at one moment, read from NVML and never set; None where the GPU does not give a figure.
+    """
+
+    sm_clock_mhz: int | None = None
+    sm_clock_limit_mhz: int | None = None
+    """The highest that this GPU offers."""
+    memory_clock_mhz: int | None = None
+    power_watts: float | None = None
+    temperature_celsius: int | None = None
+    throttled_by: list[str] = Field(default_factory=list)
+    """Why clocks are below their maximum, in words ("software power cap"); empty when nothing holds them."""
+
+
 class CacheCeiling(Record):
     """A cache level: a task whose unavoidable bytes are at most `bytes` stays in it between timed calls."""
 
@@ -143,6 +157,9 @@ class RunResult(Record):
     """The layers that were active round the candidate, e.g. ["process-group", "landlock", "no-network"]."""
     confinement_missing: list[str] = Field(default_factory=list)
     seconds: float = 0.0
+    stages: dict[str, float] = Field(default_factory=dict)
+    """Seconds by what was waited for: "compile", "spawn", "candidate trial", "reference judge" and so on. What is missing
+    to `seconds` (plus compile) is the main process's own."""
 
 
 class ProfileResult(Record):

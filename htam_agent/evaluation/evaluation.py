@@ -54,8 +54,11 @@ class Evaluation:
         """The verdict. Raises WorkerError when the harness, not the candidate, fails."""
         started = time.monotonic()
         session = self._session
-        worker = session.harness.spawn("candidate", self._log)
-        subject = Subject(worker, session.limits)
+        stages = session.reference.stages
+        stages.take()
+        with stages.stage("spawn"):
+            worker = session.harness.spawn("candidate", self._log)
+        subject = Subject(worker, session.limits, stages)
         self._verification = Verification(
             session.reference,
             subject,
@@ -73,10 +76,13 @@ class Evaluation:
         except Stop as reason:
             stop = reason
         finally:
-            worker.kill()
-            self._left_behind = worker.left_behind
-            shorten_log(self._log)
-        return self._result(stop).model_copy(update={"seconds": time.monotonic() - started})
+            with stages.stage("end"):
+                worker.kill()
+                self._left_behind = worker.left_behind
+                shorten_log(self._log)
+        seconds = time.monotonic() - started
+        counted = {"compile": self._compiled.seconds, **stages.take()}
+        return self._result(stop).model_copy(update={"seconds": seconds, "stages": counted})
 
     def _enter(self, subject: Subject) -> None:
         """Confines the process, imports the file and constructs its model."""
@@ -125,6 +131,7 @@ class Evaluation:
         )
         with device_lock(device) as waited:
             subject.extend(waited)
+            subject.stages.seconds["wait for the device"] = waited
             self._rounds = clocking.run(best_variant(self._baselines))
         varied = f"other values in every round, {self._rounds.refreshed} outputs compared"
         if loaded.writes_inputs or stateful:

@@ -31,6 +31,7 @@ from htam_agent.evaluation.messages import (
 )
 from htam_agent.evaluation.policy import forbidden_operators
 from htam_agent.evaluation.process import Gone, Hung, Worker
+from htam_agent.evaluation.stages import StageClock, kind_of
 from htam_agent.evaluation.verify import FAMILIES
 from htam_agent.verdict import Check, Launch
 from htam_agent.words import Policy, Record, Stage, Verdict
@@ -63,14 +64,16 @@ class Stop(Exception):
 class Reference:
     """The reference worker as the main process talks to it."""
 
-    def __init__(self, worker: Worker, seconds: float) -> None:
+    def __init__(self, worker: Worker, seconds: float, stages: StageClock | None = None) -> None:
         self.worker = worker
         self.seconds = seconds
+        self.stages = stages or StageClock()
 
     def ask(self, question: Ask, seconds: float | None = None) -> Told:
         """The answer. Raises TaskError for a fault of the task, WorkerError when the worker is gone or hangs."""
         try:
-            told = self.worker.ask(question, Told, seconds or self.seconds)
+            with self.stages.stage(f"reference {kind_of(question)}"):
+                told = self.worker.ask(question, Told, seconds or self.seconds)
         except (Gone, Hung, Garbled) as error:
             raise WorkerError(
                 f"The process that holds the reference model failed: {error}.",
@@ -111,8 +114,9 @@ class Deadline(Protocol):
 class Subject:
     """A candidate worker under evaluation: every failure to answer becomes a Stop that names it."""
 
-    def __init__(self, worker: Worker, limits: Deadline) -> None:
+    def __init__(self, worker: Worker, limits: Deadline, stages: StageClock | None = None) -> None:
         self.worker = worker
+        self.stages = stages or StageClock()
         self._limits = limits
         self._begin = time.monotonic()
 
@@ -133,7 +137,8 @@ class Subject:
             self.worker.kill()
             raise Stop("failed", stage, f"the evaluation took longer than {self._limits.total_seconds:g} s in all")
         try:
-            answer = self.worker.ask(order, Answer, limit, descriptors)
+            with self.stages.stage(f"candidate {kind_of(order)}"):
+                answer = self.worker.ask(order, Answer, limit, descriptors)
         except Hung as error:
             raise Stop("failed", stage, f"hang: {error} with its process group") from error
         except Gone as error:
