@@ -43,13 +43,16 @@ def attribute(name):
     error, value = driver.cuDeviceGetAttribute(
         getattr(driver.CUdevice_attribute, "CU_DEVICE_ATTRIBUTE_" + name), device)
     return 0 if error else int(value)
+error, uuid = driver.cuDeviceGetUuid(device)
+digits = "" if error else bytes(uuid.bytes).hex()
+uuid = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])) if digits else ""
 name = call(driver.cuDeviceGetName(256, device)).split(b"\\0")[0].decode()
 print(json.dumps({
     "name": name, "major": attribute("COMPUTE_CAPABILITY_MAJOR"), "minor": attribute("COMPUTE_CAPABILITY_MINOR"),
     "multiprocessors": attribute("MULTIPROCESSOR_COUNT"), "memory": int(call(driver.cuDeviceTotalMem(device))),
     "memory_clock_khz": attribute("MEMORY_CLOCK_RATE"), "bus_bits": attribute("GLOBAL_MEMORY_BUS_WIDTH"),
     "clock_khz": attribute("CLOCK_RATE"), "l2": attribute("L2_CACHE_SIZE"),
-    "cuda": int(call(driver.cuDriverGetVersion()))}))
+    "uuid": uuid and "GPU-" + uuid, "cuda": int(call(driver.cuDriverGetVersion()))}))
 """
 
 
@@ -57,6 +60,10 @@ class DeviceAnswer(Record):
     """`facts`, or the reason why there are none and what to do."""
 
     facts: DeviceFacts | None = None
+    uuid: str = ""
+    """The driver's own name of the device, as NVML and CUDA_VISIBLE_DEVICES know it ("GPU-8c3f..."); empty for none."""
+    dram_bytes_per_second: float = 0.0
+    """From the driver's attributes; 0 where it does not give them. backends/nvml.py is who is asked for the rate."""
     reason: str = ""
     remedy: str = ""
 
@@ -72,6 +79,7 @@ class _Figures(Record):
     bus_bits: int = 0
     clock_khz: int = 0
     l2: int = 0
+    uuid: str = ""
     cuda: int = 0
 
 
@@ -100,19 +108,13 @@ def ask_device(device: int = 0) -> DeviceAnswer:
         return DeviceAnswer(reason=f"asking the CUDA driver failed: {' '.join(text[-1:])[:300]}", remedy=DRIVER_REMEDY)
     if figures.error:
         return DeviceAnswer(reason=f"asking the CUDA driver failed: {figures.error}", remedy=DRIVER_REMEDY)
-    return DeviceAnswer(facts=_facts(figures))
-
-
-def theoretical_bytes_per_second(memory_clock_khz: int, bus_bits: int) -> float:
-    """Two transfers a clock (double data rate) over the whole bus."""
-    return 2.0 * memory_clock_khz * 1e3 * bus_bits / 8
+    # Two transfers a clock (double data rate) over the whole bus.
+    rate = 2.0 * figures.memory_clock_khz * 1e3 * figures.bus_bits / 8
+    return DeviceAnswer(facts=_facts(figures), uuid=figures.uuid, dram_bytes_per_second=rate)
 
 
 def _facts(figures: _Figures) -> DeviceFacts:
     libraries = {"cuda-driver-api": f"{figures.cuda // 1000}.{figures.cuda % 1000 // 10}"}
-    if figures.memory_clock_khz and figures.bus_bits:
-        rate = theoretical_bytes_per_second(figures.memory_clock_khz, figures.bus_bits)
-        libraries["theoretical-bytes-per-second"] = f"{rate:.4g}"
     if figures.l2:
         libraries["l2-bytes"] = str(figures.l2)
     if figures.clock_khz:

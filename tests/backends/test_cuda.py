@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from htam_agent.backends import measure_cuda, probe_cuda
+from htam_agent.backends import measure_cuda, nvml, probe_cuda
 from htam_agent.backends.base import Backend, DefaultLimits, binary_name
 from htam_agent.backends.cache import SOURCE_REFUSED
 from htam_agent.backends.cuda import CudaBackend
@@ -157,11 +157,6 @@ def test_the_programs_that_measure_build(backend: CudaBackend, tmp_path: Path) -
     compile(measure_cuda.CHILD, "measure", "exec")
 
 
-def test_theoretical_bandwidth_of_a_known_card() -> None:
-    # 3201 MHz, 6016 bit: 4.81 TB/s.
-    assert probe_cuda.theoretical_bytes_per_second(3_201_000, 6016) == pytest.approx(4.814e12, rel=1e-3)
-
-
 def test_it_is_a_backend_with_occupancy(backend: CudaBackend) -> None:
     assert isinstance(backend, Backend)
     kernel = KernelResources(name="k", registers=32, spill_bytes=0, static_shared_bytes=0)
@@ -181,7 +176,7 @@ def test_the_device_is_described_and_measured(tmp_path: Path) -> None:
     assert facts.architecture == backend.target()
     assert facts.threads > 0
     ceilings = measure_cuda.measure(facts, 0)
-    theoretical = float(facts.libraries["theoretical-bytes-per-second"])
+    theoretical = nvml.dram_bytes_per_second(0)
     assert 0.4 * theoretical < ceilings.copy_bytes_per_second < theoretical
     assert ceilings.fp32_operations_per_second > 1e12
     assert 1e-7 < ceilings.launch_seconds < 1e-4
