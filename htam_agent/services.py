@@ -48,6 +48,7 @@ def run_options(settings: Settings) -> RunOptions:
         compile_baseline=settings.compile_baseline,
         build_seconds=settings.build_seconds,
         run_seconds=settings.run_seconds,
+        total_seconds=settings.total_seconds,
     )
 
 
@@ -112,7 +113,11 @@ def open_bench(task: Task, options: RunOptions, folder: Path, protocols: Sequenc
         protocols=protocols,
         policy=options.policy,
         folder=folder,
-        limits=Limits(build_seconds=options.build_seconds, run_seconds=options.run_seconds),
+        limits=Limits(
+            build_seconds=options.build_seconds,
+            run_seconds=options.run_seconds,
+            total_seconds=options.total_seconds,
+        ),
         compile_baseline=options.compile_baseline,
     )
 

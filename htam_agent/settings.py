@@ -104,7 +104,8 @@ class Settings(BaseSettings):
         4, ge=1, description="Stop after so many steps in a row that did not improve the best kernel."
     )
     build_seconds: float = Field(60.0, gt=0, description="Time limit of one build.")
-    run_seconds: float = Field(60.0, gt=0, description="Time limit of judging one candidate.")
+    run_seconds: float = Field(60.0, gt=0, description="Time limit of each step of judging one candidate.")
+    total_seconds: float = Field(300.0, gt=0, description="Time limit of judging one candidate in all.")
     compile_baseline: bool | None = Field(
         None, description="Measure torch.compile as a baseline; unset: on cuda only (it takes 15 s and more on a CPU)."
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -223,8 +223,8 @@ def cheap_beside(protocol: Protocol) -> tuple[Protocol, ...]:
 
 
 def evaluate_files(
-    new: Callable[[], Bench], kernels: Sequence[Path], *, timing: bool = True
-) -> Iterator[tuple[Bench, RunResult]]:
+    new: Callable[[], Bench], kernels: Iterable[Path], *, timing: bool = True
+) -> Generator[tuple[Bench, RunResult], None, None]:
     """The result of each candidate file, in order, with the bench that judged it; one bad file never fails the others.
 
     `new` makes a bench that is not open. A harness that dies under a candidate is started anew for the next; that

@@ -43,6 +43,7 @@ class RunOptions(Record):
     compile_baseline: bool | None = None
     build_seconds: float = 60.0
     run_seconds: float = 60.0
+    total_seconds: float = 300.0
 
 
 class RunSettings(Record):
