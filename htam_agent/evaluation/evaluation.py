@@ -5,20 +5,18 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from htam_agent.evaluation.baselines import best_variant
 from htam_agent.evaluation.clocking import Clocking, Rounds
-from htam_agent.evaluation.files import fresh_folder, shorten_log, tail
-from htam_agent.evaluation.judge import MachineFault, Stop, Subject, Verification
-from htam_agent.evaluation.messages import Enter, Order
+from htam_agent.evaluation.entering import occupy
+from htam_agent.evaluation.files import tail
+from htam_agent.evaluation.judge import Stop, Subject, Verification
 from htam_agent.evaluation.session import Session
 from htam_agent.evaluation.timing import device_lock, to_interval
 from htam_agent.verdict import Check, CompileResult, RunResult, Speedups, Times
 from htam_agent.words import Protocol, Stage, Verdict
 
 BANDWIDTH_MARGIN = 1.05
-ENTER_SECONDS = 60.0
 
 
 def not_run(compiled: CompileResult, protocols: Sequence[Protocol]) -> RunResult:
@@ -44,11 +42,7 @@ class Evaluation:
         self._compiled = compiled
         self._baselines = baselines
         self._baseline_reason = baseline_reason
-        self._log = session.log(Path(compiled.folder), "run")
-        self._active: list[str] = []
-        self._missing: list[str] = []
         self._rounds: Rounds | None = None
-        self._left_behind = 0
 
     def run(self) -> RunResult:
         """The verdict. Raises WorkerError when the harness, not the candidate, fails."""
@@ -57,8 +51,8 @@ class Evaluation:
         stages = session.reference.stages
         stages.take()
         with stages.stage("spawn"):
-            worker = session.harness.spawn("candidate", self._log)
-        subject = Subject(worker, session.limits, stages)
+            entered = occupy(session, self._compiled)
+        self._entered, subject = entered, entered.subject
         self._verification = Verification(
             session.reference,
             subject,
@@ -69,7 +63,9 @@ class Evaluation:
         )
         stop: Stop | None = None
         try:
-            self._enter(subject)
+            entered.start()
+            renamed = entered.renamed
+            self._verification.checks.append(Check(name="state-dict", passed=not renamed, detail=renamed))
             self._verification.run()
             if self._baselines is not None and self._verdict() == "correct":
                 self._time(subject)
@@ -77,38 +73,10 @@ class Evaluation:
             stop = reason
         finally:
             with stages.stage("end"):
-                worker.kill()
-                self._left_behind = worker.left_behind
-                shorten_log(self._log)
+                entered.leave()
         seconds = time.monotonic() - started
         counted = {"compile": self._compiled.seconds, **stages.take()}
         return self._result(stop).model_copy(update={"seconds": seconds, "stages": counted})
-
-    def _enter(self, subject: Subject) -> None:
-        """Confines the process, imports the file and constructs its model."""
-        session, limits = self._session, self._session.limits
-        blueprint = session.loaded.blueprint
-        folder = Path(self._compiled.folder)
-        enter = Enter(
-            blueprint=blueprint,
-            cell=session.cell(fresh_folder(folder / "scratch"), limits.total_seconds, folder),
-            file=str(folder.resolve() / "candidate.py"),
-            buffer_sizes=[blueprint.input_bytes, blueprint.state_bytes, blueprint.output_bytes],
-        )
-        try:
-            answer = subject.order(Order(enter=enter), "load", ENTER_SECONDS, session.descriptors)
-        except Stop as stop:
-            # No byte of the candidate has run yet: the machine is at fault, and that is no fact about a kernel.
-            raise MachineFault(
-                f"The process for a candidate could not be set up: {stop.reason} {stop.evidence[-500:]}".strip(),
-                "Run `htam doctor`. If a layer of confinement is at fault, name it in HTAM_CONFINEMENT_OFF.",
-            ) from stop
-        self._active, self._missing = answer.active, answer.missing
-        deferred = self._compiled.deferred
-        seconds = limits.build_seconds if deferred else limits.load_seconds
-        subject.order(Order(imports=True), "compile" if deferred else "load", seconds)
-        names = subject.order(Order(instance=True), "construct", limits.load_seconds).reason
-        self._verification.checks.append(Check(name="state-dict", passed=not names, detail=names))
 
     def _verdict(self) -> Verdict:
         return self._verification.verdicts[self._session.protocol]
@@ -163,10 +131,11 @@ class Evaluation:
             stage, reason = stop.stage, stop.reason
         checks = [*self._session.loaded.notes, *self._verification.checks]
         if stop is not None:
-            evidence = stop.evidence or tail(self._log)
+            evidence = stop.evidence or tail(self._entered.log)
             checks.append(Check(name=stop.stage, passed=False, detail="\n".join(filter(None, (stop.reason, evidence)))))
-        if self._left_behind:
-            detail = f"{self._left_behind} processes that it left behind were killed"
+        left_behind = self._entered.left_behind
+        if left_behind:
+            detail = f"{left_behind} processes that it left behind were killed"
             checks.append(Check(name="left-over-processes", passed=False, detail=detail))
         result = RunResult(
             verdict=verdict,
@@ -176,8 +145,8 @@ class Evaluation:
             checks=checks,
             speedup=Speedups(reason="it was not timed" if verdict == "correct" else f"the verdict is {verdict}"),
             launches=self._verification.launches,
-            confinement=self._active,
-            confinement_missing=self._missing,
+            confinement=self._entered.active,
+            confinement_missing=self._entered.missing,
         )
         if verdict != "correct" or self._rounds is None:
             return result

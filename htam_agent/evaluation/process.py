@@ -186,15 +186,33 @@ class Worker:
         """
         deadline = time.monotonic() + seconds
         try:
-            self._channel.send(question, descriptors, seconds)
-            return self._channel.receive(answer, max(0.0, deadline - time.monotonic()))
+            self.tell(question, descriptors, seconds)
         except Silent as error:
             self.kill()
             raise Hung(seconds) from error
         except Closed as error:
-            report = self._harness.exit_of(self.pid, 2.0) or self._harness.kill(self.pid)
-            self._channel.close()
-            raise Gone(report.status if report else None, report.left_behind if report else 0) from error
+            raise self._gone() from error
+        return self.hear(answer, max(0.0, deadline - time.monotonic()), seconds)
+
+    def tell(self, question: BaseModel, descriptors: Sequence[int] = (), seconds: float = 60.0) -> None:
+        """Sends a question whose answer is heard later. Raises Closed and Silent."""
+        self._channel.send(question, descriptors, seconds)
+
+    def hear(self, answer: type[R], seconds: float, limit: float | None = None) -> R:
+        """The answer to what was told; `limit` is what a Hung names in place of `seconds`. Raises as `ask`."""
+        try:
+            return self._channel.receive(answer, seconds)
+        except Silent as error:
+            self.kill()
+            raise Hung(limit or seconds) from error
+        except Closed as error:
+            raise self._gone() from error
+
+    def _gone(self) -> Gone:
+        report = self._harness.exit_of(self.pid, 2.0) or self._harness.kill(self.pid)
+        self._channel.close()
+        self.left_behind = report.left_behind if report else 0
+        return Gone(report.status if report else None, self.left_behind)
 
     def ask_for_buffers(self, question: BaseModel, answer: type[R], seconds: float) -> tuple[R, list[int]]:
         """Like `ask`, for the trusted reference worker, whose answer brings descriptors."""
