@@ -156,6 +156,8 @@ class RunResult(Record):
     confinement: list[str] = Field(default_factory=list)
     """The layers that were active round the candidate, e.g. ["process-group", "landlock", "no-network"]."""
     confinement_missing: list[str] = Field(default_factory=list)
+    own_share: float | None = None
+    """Share of a call's time that goes away with the candidate's own kernels; null where it was not measured."""
     seconds: float = 0.0
     stages: dict[str, float] = Field(default_factory=dict)
     """Seconds by what was waited for: "compile", "spawn", "candidate trial", "reference judge" and so on. What is missing

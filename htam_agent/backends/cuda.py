@@ -159,6 +159,14 @@ def compiler_version() -> str:
     return f"NVRTC {major}.{minor}" + (f" ({wheel})" if wheel else "")
 
 
+def compile_text(source: str, options: tuple[str, ...]) -> tuple[bytes, str]:
+    """(cubin, program log) of a CUDA source, in this process; the cubin is empty when the source is refused.
+
+    Raises BackendUnavailable where NVRTC is missing.
+    """
+    return _compile(preload(), source, [option.encode() for option in options])
+
+
 def _compile(module: ModuleType, source: str, options: list[bytes]) -> tuple[bytes, str]:
     """(cubin, program log); the cubin is empty when the source is refused."""
     failed, program = module.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], [])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from htam_agent.evaluation import flags
+from htam_agent.evaluation.auditing import Audit
 from htam_agent.evaluation.buffers import SharedBuffer, open_buffer
 from htam_agent.evaluation.channel import Channel, Closed
 from htam_agent.evaluation.confinement import confine
@@ -48,6 +49,8 @@ class Refused(Exception):
 class Candidate:
     """One file in this process."""
 
+    _audit: Audit | None = None
+
     def answer(self, order: Order, descriptors: Sequence[int]) -> Answer:
         """Does what is asked; every exception becomes an answer with its type, message and line."""
         try:
@@ -61,6 +64,9 @@ class Candidate:
                 return self._trial(order.trial)
             if order.measure is not None:
                 return self._measure(order.measure)
+            if order.audit:
+                self._audit = self._audit or Audit()
+                return Answer(ok=True, loaded=self._audit.seen())
             return self._hand_over_last()
         except (Refused, StateMismatch, UnsupportedValue) as error:
             return Answer(ok=False, reason=str(error)[:2000])

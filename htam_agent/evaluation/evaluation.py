@@ -11,6 +11,7 @@ from htam_agent.evaluation.clocking import Clocking, Rounds
 from htam_agent.evaluation.entering import occupy
 from htam_agent.evaluation.files import tail
 from htam_agent.evaluation.judge import Stop, Subject, Verification
+from htam_agent.evaluation.own_work import OwnWork, examine_own_work
 from htam_agent.evaluation.session import Session
 from htam_agent.evaluation.timing import device_lock, to_interval
 from htam_agent.verdict import Check, CompileResult, RunResult, Speedups, Times
@@ -43,6 +44,7 @@ class Evaluation:
         self._baselines = baselines
         self._baseline_reason = baseline_reason
         self._rounds: Rounds | None = None
+        self._own_work: OwnWork | None = None
 
     def run(self) -> RunResult:
         """The verdict. Raises WorkerError when the harness, not the candidate, fails."""
@@ -67,6 +69,7 @@ class Evaluation:
             renamed = entered.renamed
             self._verification.checks.append(Check(name="state-dict", passed=not renamed, detail=renamed))
             self._verification.run()
+            self._examine_own_work()
             if self._baselines is not None and self._verdict() == "correct":
                 self._time(subject)
         except Stop as reason:
@@ -77,6 +80,15 @@ class Evaluation:
         seconds = time.monotonic() - started
         counted = {"compile": self._compiled.seconds, **stages.take()}
         return self._result(stop).model_copy(update={"seconds": seconds, "stages": counted})
+
+    def _examine_own_work(self) -> None:
+        if self._verdict() != "correct":
+            return
+        with self._session.reference.stages.stage("own work"):
+            self._own_work = examine_own_work(
+                self._session, self._compiled, self._entered, self._verification, timing=self._baselines is not None
+            )
+        self._verification.checks.append(self._own_work.check)
 
     def _verdict(self) -> Verdict:
         return self._verification.verdicts[self._session.protocol]
@@ -147,6 +159,7 @@ class Evaluation:
             launches=self._verification.launches,
             confinement=self._entered.active,
             confinement_missing=self._entered.missing,
+            own_share=self._own_work.share if self._own_work is not None else None,
         )
         if verdict != "correct" or self._rounds is None:
             return result

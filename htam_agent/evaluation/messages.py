@@ -10,8 +10,10 @@ from typing import Literal
 
 from pydantic import Field
 
+from htam_agent.evaluation.accuracy import Errors
 from htam_agent.evaluation.channel import Letter
 from htam_agent.evaluation.confinement import Cell
+from htam_agent.evaluation.deep.records import DeepJudge, DeepJudged, DeepPrepare, DeepPrepared
 from htam_agent.evaluation.trees import TensorSpec, Tree
 from htam_agent.operator import OperatorProfile
 from htam_agent.task import Task
@@ -23,6 +25,13 @@ SHIFTS, SHIFT_BYTES = 16, 4096
 WorkerKind = Literal["reference", "candidate", "build"]
 Variant = Literal["eager", "eager_tf32", "compile"]
 """The opponents: how the reference is run when it is timed."""
+
+
+Regime = Literal["declared", "defaults"]
+"""Under which precision flags a trial runs: the declared precision's, or PyTorch's own as the candidate's file leaves
+them."""
+Family = Literal["", "scale", "shift", "sign", "sparse", "extreme-rows"]
+"""Drawn families of inputs (variation.py); empty: the task's own values."""
 
 
 class Command(Letter):
@@ -69,6 +78,9 @@ class Blueprint(Letter):
     input_bytes: int = 0
     state_bytes: int = 0
     output_bytes: int = 0
+    slots: int = 1
+    """Sets of inputs of different values in the input buffer, `slot_bytes` apart; timed calls take them in turn."""
+    slot_bytes: int = 0
 
 
 class Load(Letter):
@@ -96,6 +108,14 @@ class Loaded(Letter):
     """The reference's own relative error at the declared precision."""
     bandwidth: float = 0.0
     """Theoretical DRAM bytes per second; 0 where unknown."""
+    flags_matter: bool = False
+    """Expected outputs depend on the precision flags: protocols with other flags need trials of their own."""
+    float64_reason: str = ""
+    """Why the float64 reference cannot be used; empty when it can."""
+    float64_seconds: float = 0.0
+    """Of one call."""
+    float64_applies: bool = True
+    """False: no output whose accuracy float64 could tell (integers only, or float64 already)."""
 
 
 class Prepare(Letter):
@@ -107,8 +127,17 @@ class Prepare(Letter):
     changed_parameters: bool = False
     redraw: bool = True
     """False: the last drawn inputs again, with this factor."""
+    family: Family = ""
+    regime: Regime = "declared"
+    first: bool = False
+    """The first trial of an evaluation: errors pooled before are forgotten."""
     blend: bool = False
     """Without redraw: between the last drawn inputs and others, by shares that the seed gives."""
+    slot: int = 0
+    write: bool = True
+    """False: shared inputs are left alone (they hold these values already)."""
+    expect: bool = True
+    """False: nothing is computed; a later order with the same values and `write` false does it."""
 
 
 class Prepared(Letter):
@@ -126,20 +155,39 @@ class Judge(Letter):
     protocols: list[Protocol]
     shift: int = 0
     state: bool = True
+    slot: int = 0
+    exact: bool = False
+    """Compare with float64 too (strict)."""
+
+
+class Measured(Letter):
+    """Errors of one output against float64. `single`: against float32 without TF32 instead."""
+
+    name: str
+    dtype: str
+    errors: Errors
+    single: bool = False
 
 
 class Finding(Letter):
-    """One comparison: passed, or what differs where."""
+    """One comparison: passed, or what differs where. `excess`: the largest error over the tolerance where only that is
+    wrong, 0 where something else is (form, places of NaN and infinities, integers)."""
 
     name: str
     passed: bool
     detail: str = ""
+    excess: float = 0.0
 
 
 class Judged(Letter):
     """What each protocol says of the trial."""
 
     findings: dict[Protocol, list[Finding]]
+    measured: list[Measured] = Field(default_factory=list)
+    rescued: str = ""
+    """Why an output beyond the tolerance counts as right all the same; empty: none does."""
+    float64_reason: str = ""
+    """Why float64 could not be used in this trial."""
 
 
 class Warm(Letter):
@@ -149,11 +197,24 @@ class Warm(Letter):
     seconds: float
 
 
-class Block(Letter):
-    """Order: time `calls` calls of a variant on the inputs in shared memory."""
+class Repeat(Letter):
+    """How calls are repeated: on `slots` sets of inputs in turn; `cold` with a flush of the L2 before each, `summary`:
+    only their median is answered; `back_to_back`: nothing is timed, whoever asked does it; `graph`: the same, of replays
+    of a CUDA graph of one call."""
+
+    calls: int = 0
+    slots: int = 1
+    cold: bool = True
+    summary: bool = False
+    back_to_back: bool = False
+    graph: bool = False
+
+
+class Block(Repeat):
+    """Order: time `calls` calls of a variant on the inputs in shared memory; `empty`: of nothing."""
 
     variant: Variant
-    calls: int
+    empty: bool = False
 
 
 class Timed(Letter):
@@ -172,8 +233,11 @@ class Ask(Letter):
     load: Load | None = None
     prepare: Prepare | None = None
     judge: Judge | None = None
+    settle: bool = False
     warm: Warm | None = None
     block: Block | None = None
+    other_shapes: DeepPrepare | None = None
+    other_outputs: DeepJudge | None = None
 
 
 class Trouble(Letter):
@@ -192,6 +256,8 @@ class Told(Letter):
     prepared: Prepared | None = None
     judged: Judged | None = None
     timed: Timed | None = None
+    other_shapes: DeepPrepared | None = None
+    other_outputs: DeepJudged | None = None
     trouble: Trouble | None = None
 
 
@@ -209,21 +275,21 @@ class Trial(Letter):
 
     shift: int = 0
     load_state: bool = True
+    regime: Regime = "declared"
     watch: bool = False
     """Record which ATen operators run."""
 
 
-class Measure(Letter):
+class Measure(Repeat):
     """Order: warm up for `warm_seconds`, or time `calls` calls; `alone`: on the state as it was, no call before."""
 
-    calls: int = 0
     alone: bool = False
     warm_seconds: float = 0.0
 
 
 class Order(Letter):
-    """Main to a candidate worker: exactly one field is set; `imports`, `instance` and `hand_over` (the outputs of the
-    last timed call) have no content."""
+    """Main to a candidate worker: exactly one field is set; `imports`, `instance`, `hand_over` (the outputs of the
+    last timed call) and `audit` (from now on note what is loaded; say what was) have no content."""
 
     enter: Enter | None = None
     imports: bool = False
@@ -231,6 +297,11 @@ class Order(Letter):
     trial: Trial | None = None
     measure: Measure | None = None
     hand_over: bool = False
+    kept: int = 0
+    """Of which set of inputs the outputs are handed over."""
+    keep: bool = False
+    """They will be asked for again."""
+    audit: bool = False
 
 
 class Answer(Letter):
@@ -250,6 +321,8 @@ class Answer(Letter):
     first_ms: float = 0.0
     hidden_ms: float = 0.0
     launches: list[Launch] = Field(default_factory=list)
+    loaded: list[str] = Field(default_factory=list)
+    """What the file opened, loaded and started since it was first asked for (see auditing.py)."""
     unlaunched: bool = False
     """The file keeps a list LAUNCHES as our launcher does, and nothing is in it."""
 
