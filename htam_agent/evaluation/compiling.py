@@ -69,6 +69,8 @@ def _build(session: Session, source: str, folder: Path) -> CompileResult:
 def _build_confined(session: Session, source: str, folder: Path) -> CompileResult:
     seconds = session.limits.build_seconds
     log = session.log(folder, "build")
+    # A folder of the build's own: the candidate's file beside it stays what was read.
+    workplace = fresh_folder(folder / "build")
     worker = session.harness.spawn("build", log)
     order = BuildOrder(
         backend=session.backend.name,
@@ -76,7 +78,7 @@ def _build_confined(session: Session, source: str, folder: Path) -> CompileResul
         device=session.index,
         source=source,
         seconds=seconds,
-        cell=session.cell(folder, seconds),
+        cell=session.cell(workplace, seconds),
     )
     try:
         built = worker.ask(order, Built, seconds + SPARE_SECONDS)

@@ -1,44 +1,56 @@
 """Layers of confinement round a process that is about to run hostile code.
 
 `confine` is called in a freshly forked, single-threaded child. Every layer is tried by itself; what could not be had is
-returned by name with the reason and never assumed. Sources: landlock(7), unshare(2), prctl(2), capabilities(7),
-setrlimit(2).
+returned by name with the reason and never assumed. Each layer's own file names its sources. bubblewrap, which builds
+the same from outside, starts a program and cannot wrap a process that was forked to keep torch imported.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import functools
 import glob
-import importlib.util
 import os
 import resource
-import struct
-import sys
-import sysconfig
 import tempfile
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import suppress
 
 from pydantic import Field
 
 from htam_agent.evaluation.channel import Letter
+from htam_agent.evaluation.kernel_calls import (
+    CLONE_NEWIPC,
+    CLONE_NEWNET,
+    CLONE_NEWUTS,
+    PR_SET_NO_NEW_PRIVS,
+    drop_capabilities,
+    prctl,
+    unshare,
+)
+from htam_agent.evaluation.landlock import restrict_files
+from htam_agent.evaluation.other_user import become_other_user
+from htam_agent.evaluation.own_files import enter_own_files
+from htam_agent.evaluation.own_processes import enter_own_processes
+from htam_agent.evaluation.package_folders import python_folders
+from htam_agent.evaluation.system_calls import restrict_system_calls
 
-LAYERS = (
-    "process-group", "empty-environment", "own-folder", "limits", "no-network", "no-capabilities", "no-new-privileges",
-    "landlock",
-)  # fmt: skip
-
-PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG, PR_CAPBSET_DROP = 38, 1, 24
-CLONE_NEWNET, CLONE_NEWUSER = 0x40000000, 0x10000000
-SYS_CREATE_RULESET, SYS_ADD_RULE, SYS_RESTRICT_SELF = 444, 445, 446
-READ = 0b1100
-"""Landlock: READ_FILE and READ_DIR."""
-EXECUTE, WRITE, TRUNCATE, IOCTL = 1, 1 << 1, 1 << 14, 1 << 15
-FILE_RIGHTS = EXECUTE | WRITE | 1 << 2 | TRUNCATE | IOCTL
-FS_RIGHTS_OF_ABI = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
-"""Number of file-system rights that a landlock version knows (bit 0 up)."""
+MEANINGS = {
+    "own-processes": "a PID namespace: it sees no process but its own, and all of them end with it",
+    "process-group": "a session of its own, killed as a whole",
+    "no-network": "a network namespace without any interface",
+    "own-ipc": "an IPC namespace: no shared memory or queues of others",
+    "own-host-name": "a UTS namespace: the machine's name cannot be changed",
+    "own-files": "a mount namespace: all read-only or empty but its folder, which is limited in size",
+    "other-user": "a user of its own, which owns nothing else",
+    "empty-environment": "none of the user's variables, keys or tokens",
+    "own-folder": "it works in its own folder",
+    "limits": "processor time, file size, processes and, on the CPU, memory",
+    "no-capabilities": "none of root's powers",
+    "no-new-privileges": "no program makes it more than it is",
+    "landlock": "files, devices, TCP and signals by an allow list of the kernel",
+    "system-calls": "seccomp: no access to other processes' memory, no mounts, namespaces, modules, keys or io_uring",
+}
+"""Every layer, in the order in which they are taken, and what it means."""
+LAYERS = tuple(MEANINGS)
 
 READABLE_SYSTEM = (
     "/usr", "/lib", "/lib64", "/bin", "/sbin", "/sys", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d",
@@ -62,46 +74,76 @@ class Cell(Letter):
     file_bytes: int = 256 << 20
     memory_bytes: int = 0
     processes: int = 512
+    room: int = 0
+    """Bytes that its folder may hold, in memory that is gone with the process; 0: the folder itself, without a cap. It
+    needs the layer own-files."""
     off: list[str] = Field(default_factory=list)
     """Layers that the user turned off (HTAM_CONFINEMENT_OFF); they are reported as missing."""
 
 
-class Unavailable(Exception):
-    """A layer that this machine does not grant; the message is the reason."""
-
-
 def confine(cell: Cell) -> tuple[list[str], list[str]]:
-    """Confines this process for good. Returns the active layers and the missing ones as "layer: reason"."""
+    """Confines this process for good. Returns the active layers and the missing ones as "layer: reason".
+
+    With own-processes the caller goes on in another process than it was: its parent waits for it and ends as it ends.
+    """
+    outer = os.getpid()
+    active: list[str] = []
+    readable = [*python_folders(), *cell.readable]
     steps: dict[str, Callable[[], None]] = {
+        "own-processes": enter_own_processes,
         "process-group": _own_session,
+        "no-network": lambda: unshare(CLONE_NEWNET, "a network namespace"),
+        "own-ipc": lambda: unshare(CLONE_NEWIPC, "an IPC namespace"),
+        "own-host-name": lambda: unshare(CLONE_NEWUTS, "a UTS namespace"),
+        "own-files": lambda: enter_own_files(
+            folder=cell.folder, readable=readable, room=cell.room, own_proc="own-processes" in active
+        ),
+        "other-user": lambda: become_other_user(cell.folder, outer, readable),
         "empty-environment": lambda: _set_environment(cell),
         "own-folder": lambda: os.chdir(cell.folder),
         "limits": lambda: _set_limits(cell),
-        "no-network": _leave_network,
-        "no-capabilities": _drop_capabilities,
-        "no-new-privileges": lambda: _prctl(PR_SET_NO_NEW_PRIVS, 1),
-        "landlock": lambda: _apply_landlock(cell),
+        "no-capabilities": drop_capabilities,
+        "no-new-privileges": lambda: prctl(PR_SET_NO_NEW_PRIVS, 1),
+        "landlock": lambda: _apply_landlock(cell, readable),
+        "system-calls": restrict_system_calls,
     }
-    active, missing = [], []
+    missing = []
     for layer, step in steps.items():
+        if layer in cell.off:
+            missing.append(f"{layer}: turned off by HTAM_CONFINEMENT_OFF")
+            continue
         try:
-            if layer in cell.off:
-                raise Unavailable("turned off by HTAM_CONFINEMENT_OFF")
             step()
             active.append(layer)
-        except (OSError, ValueError, Unavailable) as error:
+        except (OSError, ValueError) as error:
             missing.append(f"{layer}: {error}")
     return active, missing
 
 
 def confinement_report() -> tuple[list[str], list[str]]:
     """Active and missing layers on this machine, tried in a child process (for `htam doctor`)."""
+    with tempfile.TemporaryDirectory(prefix="htam-doctor-") as folder:
+        os.chmod(folder, 0o755)
+        lines = _try_in_child(Cell(folder=_made(folder, "cell"), room=1 << 20))
+    if not lines:
+        return [], [f"{layer}: the trial process died" for layer in LAYERS]
+    return [line for line in lines if line[0] != "!"], [line[1:] for line in lines if line[0] == "!"]
+
+
+def _made(folder: str, name: str) -> str:
+    path = os.path.join(folder, name)
+    os.mkdir(path)
+    return path
+
+
+def _try_in_child(cell: Cell) -> list[str]:
+    """The active layers, and the missing ones behind an exclamation mark."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
         try:
-            active, missing = confine(Cell(folder="/usr"))
+            active, missing = confine(cell)
             os.write(writing, "\n".join(active + ["!" + line.replace("\n", " ") for line in missing]).encode())
         finally:
             os._exit(0)
@@ -109,30 +151,7 @@ def confinement_report() -> tuple[list[str], list[str]]:
     with os.fdopen(reading, "rb") as pipe:
         lines = pipe.read().decode().splitlines()
     os.waitpid(child, 0)
-    if not lines:
-        return [], [f"{layer}: the trial process died" for layer in LAYERS]
-    return [line for line in lines if line[0] != "!"], [line[1:] for line in lines if line[0] == "!"]
-
-
-def die_with_parent() -> None:
-    """Asks the kernel to kill this process when the process that forked it ends."""
-    with contextlib.suppress(OSError):
-        _prctl(PR_SET_PDEATHSIG, 9)
-
-
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
-
-
-def _checked(result: int, what: str) -> int:
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
-    return result
-
-
-def _prctl(option: int, value: int) -> None:
-    _checked(_libc().prctl(option, ctypes.c_ulong(value), 0, 0, 0), "prctl")
+    return lines
 
 
 def _own_session() -> None:
@@ -168,105 +187,17 @@ def _set_limits(cell: Cell) -> None:
 def _threads_of_user() -> int:
     total = 0
     for folder in glob.glob("/proc/[0-9]*"):
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             if os.stat(folder).st_uid == os.getuid():
                 total += len(os.listdir(f"{folder}/task"))
     return total
 
 
-def _leave_network() -> None:
-    libc = _libc()
-    if libc.unshare(CLONE_NEWNET) == 0:
-        return
-    user, group = os.getuid(), os.getgid()
-    _checked(libc.unshare(CLONE_NEWUSER | CLONE_NEWNET), "a network namespace is refused")
-    for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
-        Path(f"/proc/self/{name}").write_text(text, encoding="ascii")
-
-
-def _drop_capabilities() -> None:
-    libc = _libc()
-    for capability in range(64):
-        if libc.prctl(PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0) != 0:
-            break  # beyond the last capability, or not privileged: then there are none to drop
-    header = struct.pack("Ii", 0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this thread
-    _checked(libc.capset(header, bytes(24)), "capset")
-
-
-def landlock_version() -> int:
-    """The kernel's landlock version; 0 where it has none."""
-    return max(0, int(_libc().syscall(SYS_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1))))
-
-
-def _apply_landlock(cell: Cell) -> None:
-    version = landlock_version()
-    if version == 0:
-        raise Unavailable("the kernel has no landlock")
-    handled = (1 << FS_RIGHTS_OF_ABI[min(version, 5)]) - 1
-    network = 0b11 if version >= 4 else 0  # TCP bind and connect
-    scoped = 0b11 if version >= 6 else 0  # abstract sockets and signals to processes outside
-    attributes = struct.pack("QQQ", handled, network, scoped)
-    size = 24 if version >= 6 else 16 if version >= 4 else 8
-    libc = _libc()
-    ruleset = _checked(
-        libc.syscall(SYS_CREATE_RULESET, attributes, ctypes.c_size_t(size), ctypes.c_uint32(0)), "landlock ruleset"
-    )
-    read_only = [*READABLE_SYSTEM, *python_folders(), *cell.readable, f"/proc/{os.getpid()}"]
-    for path in read_only:
-        _allow(libc, ruleset, path, (READ | EXECUTE) & handled)
-    for pattern in (*DEVICES, *(CUDA_DEVICES if cell.cuda else ())):
-        for path in glob.glob(pattern):
-            _allow(libc, ruleset, path, (READ | WRITE | TRUNCATE | IOCTL) & handled)
-    if cell.cuda:
+def _apply_landlock(cell: Cell, readable: list[str]) -> None:
+    restrict_files(
+        readable=[*READABLE_SYSTEM, *readable, "/proc/self"],
+        devices=[*DEVICES, *(CUDA_DEVICES if cell.cuda else ())],
         # cuInit names its threads through /proc/self/task/*/comm and fails with error 304 where it cannot.
-        _allow(libc, ruleset, f"/proc/{os.getpid()}", (READ | WRITE | TRUNCATE) & handled)
-    for path in (cell.folder, *cell.writable):
-        _allow(libc, ruleset, path, handled & ~IOCTL)
-    _prctl(PR_SET_NO_NEW_PRIVS, 1)
-    _checked(libc.syscall(SYS_RESTRICT_SELF, ruleset, ctypes.c_uint32(0)), "landlock restrict")
-    os.close(ruleset)
-
-
-def python_folders() -> Sequence[str]:
-    """Where this interpreter and its packages lie."""
-    paths = sysconfig.get_paths()
-    folders = {sys.prefix, sys.base_prefix, sys.exec_prefix, paths["purelib"], paths["platlib"], paths["stdlib"]}
-    folders |= set(package_folders())
-    folders |= {str(Path(folder).resolve()) for folder in folders}
-    return sorted(folders)
-
-
-NEEDED_PACKAGES = ("torch", "numpy", "pydantic", "typing_extensions", "cloudpickle", "cuda", "nvidia", "triton")
-
-
-@functools.cache
-def package_folders() -> tuple[str, ...]:
-    """The folders on sys.path that hold what workers import. A user may have put packages where the interpreter does
-    not look by itself (PYTHONPATH); other entries of sys.path, such as the current folder, are not for a candidate to
-    read.
-    """
-    folders: list[str] = []
-    for name in NEEDED_PACKAGES:
-        spec = importlib.util.find_spec(name)
-        places: list[str | None] = []
-        if spec is not None:
-            places += spec.submodule_search_locations or [spec.origin]
-        folders += [str(Path(place).parent) for place in places if place is not None]
-    return tuple(dict.fromkeys(folders))
-
-
-def _allow(libc: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
-    """Adds a rule; a path that does not exist needs none."""
-    try:
-        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        if not os.path.isdir(path):
-            rights &= FILE_RIGHTS
-        rule = struct.pack("=Qi", rights, descriptor)
-        _checked(
-            libc.syscall(SYS_ADD_RULE, ruleset, ctypes.c_int(1), rule, ctypes.c_uint32(0)), f"landlock rule {path}"
-        )
-    finally:
-        os.close(descriptor)
+        renamable=["/proc/self"] if cell.cuda else [],
+        writable=[cell.folder, *cell.writable],
+    )

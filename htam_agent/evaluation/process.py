@@ -17,9 +17,9 @@ from pydantic import BaseModel
 import htam_agent
 from htam_agent.errors import WorkerError
 from htam_agent.evaluation.channel import Channel, ChannelError, Closed, Silent
-from htam_agent.evaluation.confinement import package_folders
 from htam_agent.evaluation.files import tail
 from htam_agent.evaluation.messages import Command, Report, WorkerKind
+from htam_agent.evaluation.package_folders import package_folders
 
 PASSED_ON = (
     "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "XDG_CACHE_HOME", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH",

@@ -23,7 +23,8 @@ class Limits(Record):
     """What one candidate may take at most.
 
     `memory_bytes`: address space beyond what a fresh worker maps (cpp only; CUDA reserves terabytes of addresses and is
-    bounded by the device). `output_bytes`: largest file that it may write, its log included.
+    bounded by the device). `output_bytes`: largest file that it may write, its log included; `disk_bytes`: all files
+    together, which lie in memory.
     """
 
     build_seconds: float = Field(60.0, gt=0)
@@ -32,6 +33,7 @@ class Limits(Record):
     total_seconds: float = Field(300.0, gt=0)
     memory_bytes: int = Field(16 << 30, gt=0)
     output_bytes: int = Field(256 << 20, gt=0)
+    disk_bytes: int = Field(1 << 30, gt=0)
 
 
 class Seeds:
@@ -80,7 +82,8 @@ class Session:
 
     def cell(self, folder: Path, seconds: float, kernels: Path | None = None) -> Cell:
         """The confinement of a process that works in `folder` for at most `seconds`; `kernels`, where its file and its
-        binary lie, it may only read."""
+        binary lie, it may only read. With `kernels` the folder is a private one of `disk_bytes`, gone with the process;
+        without, what the process writes there stays."""
         threads = self.loaded.blueprint.threads
         shared = self.loaded.blueprint.input_bytes + self.loaded.blueprint.output_bytes
         return Cell(
@@ -91,6 +94,7 @@ class Session:
             off=[name.strip() for name in os.environ.get("HTAM_CONFINEMENT_OFF", "").split(",") if name.strip()],
             cpu_seconds=int(seconds * (threads + 1)) + 60,
             file_bytes=self.limits.output_bytes,
+            room=self.limits.disk_bytes if kernels else 0,
             # The shared buffers and three outputs of the task's own size are no fault of the candidate.
             memory_bytes=self.limits.memory_bytes + 4 * shared,
         )

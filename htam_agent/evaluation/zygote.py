@@ -19,6 +19,7 @@ import time
 from typing import NoReturn
 
 from htam_agent.evaluation.channel import Channel, Closed
+from htam_agent.evaluation.descendants import children_of, left_by
 from htam_agent.evaluation.messages import Command, Report
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -32,6 +33,8 @@ class Zygote:
         self._control = control
         self._wake = wake
         self._workers: set[int] = set()
+        self._left: dict[int, int] = {}
+        """How many processes each worker that is being killed had started."""
 
     def serve(self) -> None:
         """Serves until the main process hangs up or says stop."""
@@ -68,6 +71,7 @@ class Zygote:
 
     def _kill(self, pid: int) -> None:
         if pid in self._workers:
+            self._left[pid] = left_by(pid, self._workers)
             _signal_group(pid)
         self._reap()
 
@@ -83,32 +87,27 @@ class Zygote:
             if pid not in self._workers:
                 continue
             self._workers.discard(pid)
+            left = self._left.pop(pid, None)
+            if left is None:
+                left = left_by(pid, self._workers)
             _signal_group(pid)
-            left = self._sweep()
+            self._sweep()
             with contextlib.suppress(Closed):
                 self._control.send(Report(event="exit", pid=pid, status=status, left_behind=left))
 
-    def _sweep(self) -> int:
-        """Kills orphans until none is left; returns how many there were."""
-        found: set[int] = set()
+    def _sweep(self) -> None:
+        """Kills orphans until none is left."""
         deadline = time.monotonic() + SWEEP_SECONDS
         while time.monotonic() < deadline:
-            orphans = [pid for pid in _children() if pid not in self._workers]
+            orphans = [pid for pid in children_of(os.getpid()) if pid not in self._workers]
             if not orphans:
                 break
-            found.update(orphans)
             for pid in orphans:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             for pid in orphans:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, 0)
-        return len(found)
-
-
-def _children() -> list[int]:
-    with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
-        return [int(word) for word in file.read().split()]
 
 
 def _signal_group(pid: int) -> None:
@@ -130,7 +129,7 @@ def become_worker(command: Command, descriptor: int, control: Channel, wake: int
         os.closerange(3, descriptor)
         os.closerange(descriptor + 1, max(descriptor + 1, 256))
         channel = Channel(socket.socket(fileno=descriptor))
-        from htam_agent.evaluation.confinement import die_with_parent
+        from htam_agent.evaluation.kernel_calls import die_with_parent
 
         die_with_parent()
         _enter(command, channel)

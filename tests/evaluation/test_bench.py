@@ -411,6 +411,7 @@ def test_a_hang_is_killed_with_its_children(doomed: Bench, tmp_path: Path) -> No
     assert "hang" in result.reason
     (left,) = [check for check in result.checks if check.name == "left-over-processes"]
     assert not left.passed
+    assert left.detail.startswith("3 ")
 
 
 def test_a_dead_reference_is_the_machines_fault(doomed: Bench, tmp_path: Path) -> None:
