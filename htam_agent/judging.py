@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -63,7 +63,7 @@ class Evaluation(RunResult, _Head):
 
 def evaluate_kernels(
     task: Task, kernels: Iterable[Path], settings: Settings, protocols: Sequence[Protocol] | None = None
-) -> Iterator[Evaluation]:
+) -> Generator[Evaluation, None, None]:
     """Judge each file in a process of its own, in order; a bad file is a verdict and never stops the others.
 
     `kernels` is read one by one, as results are asked for. `protocols` get a verdict besides the one that decides;

@@ -17,6 +17,7 @@ FOLDER = Path(__file__).parent
 
 def models() -> dict[str, type[BaseModel]]:
     """File stem -> the model of the object."""
+    from htam_agent.batch.results import BatchError, BatchSummary
     from htam_agent.cli.config import ConfigObject
     from htam_agent.cli.graph import GraphObject
     from htam_agent.cli.output import ErrorObject
@@ -30,6 +31,8 @@ def models() -> dict[str, type[BaseModel]]:
     return {
         "optimize": Result,
         "evaluate": Evaluation,
+        "batch": BatchSummary,
+        "batch-error": BatchError,
         "error": ErrorObject,
         "runs": RunsObject,
         "graph": GraphObject,
