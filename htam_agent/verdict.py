@@ -140,6 +140,23 @@ class Launch(Record):
     dynamic_shared_bytes: int = 0
 
 
+class KernelCounters(Record):
+    """What Nsight Compute measured of one launch; null for a figure that it did not give. Percentages are of what the
+    device sustains at most."""
+
+    kernel: str
+    nanoseconds: float | None = None
+    dram_bytes_read: float | None = None
+    dram_bytes_written: float | None = None
+    dram_percent: float | None = None
+    multiprocessor_percent: float | None = None
+    occupancy_percent: float | None = None
+    """Resident warps, as measured."""
+    l2_hit_percent: float | None = None
+    registers: int | None = None
+    """Of one thread."""
+
+
 class RunResult(Record):
     """Outcome of judging one candidate: the verdict, the stage that it reached, each check, and the times."""
 
@@ -158,6 +175,8 @@ class RunResult(Record):
     confinement_missing: list[str] = Field(default_factory=list)
     own_share: float | None = None
     """Share of a call's time that goes away with the candidate's own kernels; null where it was not measured."""
+    counters: list[KernelCounters] = Field(default_factory=list)
+    """Of the candidate's own kernels in one call: from the deep checks, where the machine allows it."""
     seconds: float = 0.0
     stages: dict[str, float] = Field(default_factory=dict)
     """Seconds by what was waited for: "compile", "spawn", "candidate trial", "reference judge" and so on. What is missing

@@ -24,6 +24,7 @@ from htam_agent.evaluation.messages import Ask, Load, Loaded, Told
 from htam_agent.evaluation.policy import default_policy
 from htam_agent.evaluation.process import Gone, Harness, Hung
 from htam_agent.evaluation.session import Limits, Seeds, Session
+from htam_agent.evaluation.spares import WANTED, Spares
 from htam_agent.operator import OperatorProfile
 from htam_agent.task import Task
 from htam_agent.verdict import Ceilings, CompileResult, DeviceFacts, ProfileResult, RunResult, Times
@@ -73,6 +74,7 @@ class Bench:
         self._index = device
         self._harness: Harness | None = None
         self._session: Session | None = None
+        self._spares = Spares(WANTED[backend])
         self._descriptors: list[int] = []
         self._baselines: Times | None = None
         self.baseline_reason = ""
@@ -122,7 +124,9 @@ class Bench:
             loaded=loaded,
             descriptors=self._descriptors,
             seeds=self._seeds,
+            spares=self._spares,
         )
+        self._spares.refill(self._session)
         return self.operator
 
     def _load(self, harness: Harness, device_name: str) -> tuple[Reference, Loaded]:
@@ -160,6 +164,7 @@ class Bench:
         """Ends every process of this bench; closing twice is fine."""
         if self._harness is not None:
             self._harness.close()
+        self._spares.close()
         self._harness = None
         self._session = None
         for descriptor in self._descriptors:
@@ -170,6 +175,7 @@ class Bench:
         """Milliseconds of the reference under each opponent's flags, the best of them, and the floor; measured once."""
         session = self._opened()
         if self._baselines is None:
+            session.spares.settle()
             self._baselines, self.baseline_reason = measure_baselines(session, self.ceilings, self._compile_baseline)
         return self._baselines
 
@@ -195,6 +201,14 @@ class Bench:
             return not_run(compiled, self.protocols)
         baselines = self.baselines() if timing else None
         return Evaluation(session, compiled, baselines, self.baseline_reason).run()
+
+    def deep(self, compiled: CompileResult, result: RunResult) -> RunResult:
+        """The deep checks of a candidate that `run` found correct (another result is returned as it is): other shapes,
+        sanitizers, counters. A failed one changes the verdict; what cannot be done here is said in its check.
+        """
+        from htam_agent.evaluation.deep.checks import DeepChecks
+
+        return DeepChecks(self._opened(), compiled, result).run()
 
     def profile(self, compiled: CompileResult, run: RunResult) -> ProfileResult:
         """Where the candidate stands against the device's ceilings, in numbers and words."""
