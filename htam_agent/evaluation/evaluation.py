@@ -7,12 +7,16 @@ import time
 from collections.abc import Sequence
 
 from htam_agent.evaluation.baselines import best_variant
-from htam_agent.evaluation.clocking import Clocking, Rounds
+from htam_agent.evaluation.clock_checks import clock_checks, native_reason
+from htam_agent.evaluation.clocking import Clocking
 from htam_agent.evaluation.entering import occupy
 from htam_agent.evaluation.files import tail
 from htam_agent.evaluation.judge import Stop, Subject, Verification
+from htam_agent.evaluation.latency import measure_latency
 from htam_agent.evaluation.own_work import OwnWork, examine_own_work
+from htam_agent.evaluation.rounds import Rounds
 from htam_agent.evaluation.session import Session
+from htam_agent.evaluation.sides import Sides
 from htam_agent.evaluation.timing import device_lock, to_interval
 from htam_agent.verdict import Check, CompileResult, RunResult, Speedups, Times
 from htam_agent.words import Protocol, Stage, Verdict
@@ -45,6 +49,7 @@ class Evaluation:
         self._baseline_reason = baseline_reason
         self._rounds: Rounds | None = None
         self._own_work: OwnWork | None = None
+        self._facts: dict[str, object] = {}
 
     def run(self) -> RunResult:
         """The verdict. Raises WorkerError when the harness, not the candidate, fails."""
@@ -58,7 +63,7 @@ class Evaluation:
         self._verification = Verification(
             session.reference,
             subject,
-            session.loaded.blueprint,
+            session.loaded,
             session.policy,
             session.protocols,
             session.seeds.draw(),
@@ -98,13 +103,14 @@ class Evaluation:
         assert self._baselines is not None, "only a timed evaluation comes here"
         device = session.device_name
         loaded = session.loaded
+        variant = best_variant(self._baselines)
         stateful = any(entry.changes for entry in loaded.blueprint.state)
         clocking = Clocking(
             session.reference,
             subject,
             self._verification,
             session.protocol,
-            device,
+            loaded.blueprint,
             session.seeds.draw(),
             writes_inputs=loaded.writes_inputs,
             stateful=stateful,
@@ -112,15 +118,38 @@ class Evaluation:
         with device_lock(device) as waited:
             subject.extend(waited)
             subject.stages.seconds["wait for the device"] = waited
-            self._rounds = clocking.run(best_variant(self._baselines))
-        varied = f"other values in every round, {self._rounds.refreshed} outputs compared"
-        if loaded.writes_inputs or stateful:
-            varied += " (of one more call in each round, on inputs and state as they were)"
-        self._verification.checks.append(Check(name="timed-outputs", passed=True, detail=varied))
-        distrust = self._rounds.distrust or self._too_fast(statistics.median(self._rounds.candidate))
-        self._verification.checks.append(Check(name="clock", passed=not distrust, detail=distrust))
-        if distrust:
-            raise Stop("quarantined", "time", distrust)
+            before = self._gpu_state()
+            self._rounds = clocking.run(variant)
+            checks, distrust = clock_checks(
+                self._rounds, session.loaded, native_reason(), cold=True, alone=loaded.writes_inputs or stateful
+            )
+            self._verification.checks.extend(checks)
+            distrust = distrust or self._too_fast(statistics.median(self._rounds.candidate))
+            if distrust:
+                raise Stop("quarantined", "time", distrust)
+            self._facts = self._call_facts(Sides(session.reference, subject, variant))
+            self._facts.update(gpu_before=before, gpu_after=self._gpu_state())
+
+    def _gpu_state(self) -> GpuState | None:
+        """Clocks, power and temperature of the device; None on a processor, or where the driver's library says nothing."""
+        return None if self._session.device_name == "cpu" else snapshot(self._session.index)
+
+    def _call_facts(self, sides: Sides) -> dict[str, object]:
+        """What a call costs its caller on both sides."""
+        assert self._rounds is not None, "asked after the rounds"
+        rounds = self._rounds
+        device_ms = BothSides(
+            candidate=statistics.median(rounds.candidate), reference=statistics.median(rounds.reference)
+        )
+        latency = measure_latency(sides, device_ms, rounds.slots, rounds.kind)
+        if latency.note:
+            self._verification.checks.append(Check(name="graph", passed=True, detail=f"not replayed: {latency.note}"))
+        return {
+            "device_ms": device_ms,
+            "call_ms": latency.call_ms,
+            "launch_bound": latency.launch_bound,
+            "graph_ms": latency.graph_ms,
+        }
 
     def _too_fast(self, milliseconds: float) -> str:
         """Why a time is impossible with a cold L2; empty when it is not, or nothing is known of the memory."""
@@ -189,6 +218,7 @@ class Evaluation:
 
         missing = "" if interval is not None else "too few rounds for an interval within the limits"
         return {
+            **self._facts,
             "times_ms": baselines.model_copy(
                 update={"candidate": statistics.median(rounds.candidate), "best": statistics.median(rounds.reference)}
             ),

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from pydantic import BaseModel
 
 from htam_agent.errors import TaskError, WorkerError
+from htam_agent.evaluation.accuracy_report import AccuracyReport
 from htam_agent.evaluation.channel import Garbled
+from htam_agent.evaluation.families import FAMILIES
 from htam_agent.evaluation.messages import (
     SHIFT_BYTES,
     SHIFTS,
@@ -29,19 +31,18 @@ from htam_agent.evaluation.messages import (
     Told,
     Trial,
 )
-from htam_agent.evaluation.policy import forbidden_operators
+from htam_agent.evaluation.plans import TrialPlan, plan_trials
+from htam_agent.evaluation.policy import forbidden_operators, library_operators
 from htam_agent.evaluation.process import Gone, Hung, Worker
 from htam_agent.evaluation.stages import StageClock, kind_of
-from htam_agent.evaluation.verify import FAMILIES
 from htam_agent.verdict import Check, Launch
-from htam_agent.words import Policy, Record, Stage, Verdict
+from htam_agent.words import Policy, Stage, Verdict
 from htam_agent.words import Protocol as ProtocolName
 
 if TYPE_CHECKING:
-    from htam_agent.evaluation.messages import Blueprint
+    from htam_agent.evaluation.messages import Loaded
 
 PROTOCOLS: tuple[ProtocolName, ...] = ("kernelbench", "verified", "verified-fair", "strict")
-KERNELBENCH_TRIALS = 5
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -152,34 +153,6 @@ class Subject:
         return answer
 
 
-class TrialPlan(Record):
-    """One trial: a factor on floating inputs, other parameters or not, and the protocols to which it belongs."""
-
-    label: str
-    factor: float = 1.0
-    changed_parameters: bool = False
-    protocols: tuple[ProtocolName, ...] = PROTOCOLS
-
-
-def plan_trials(protocols: Sequence[ProtocolName], has_parameters: bool) -> list[TrialPlan]:
-    """KernelBench's five plain trials (two when it is not asked for); the three other families of KernelBench-Verified;
-    for strict besides, two with parameters that are changed in place after construction."""
-    count = KERNELBENCH_TRIALS if "kernelbench" in protocols else 2
-    wider: tuple[ProtocolName, ...] = ("verified", "verified-fair", "strict")
-    strict: tuple[ProtocolName, ...] = ("strict",)
-    plain = [
-        TrialPlan(label=f"x1 #{number}", protocols=PROTOCOLS if number == 1 else ("kernelbench", "strict"))
-        for number in range(1, count + 1)
-    ]
-    families = [TrialPlan(label=f"x{factor:g}", factor=factor, protocols=wider) for factor in FAMILIES]
-    changed = [
-        TrialPlan(label=f"x{factor:g}, parameters changed", factor=factor, changed_parameters=True, protocols=strict)
-        for factor in (1.0, -1.0)
-    ]
-    # Two plain ones first: they lie at one address. Then the families, by which most of what is wrong is found.
-    return [*plain[:2], *families, *(changed if has_parameters else []), *plain[2:]]
-
-
 class Verification:
     """The trials of one candidate and what each protocol makes of them."""
 
@@ -187,16 +160,21 @@ class Verification:
         self,
         reference: Reference,
         subject: Subject,
-        blueprint: Blueprint,
+        loaded: Loaded,
         policy: Policy,
         protocols: Sequence[ProtocolName],
         seed: int,
     ) -> None:
         self._reference = reference
         self._subject = subject
-        self._blueprint = blueprint
+        self._loaded = loaded
         self._policy = policy
         self._random = random.Random(seed)
+        self._flags_matter = loaded.flags_matter
+        self._accuracy = AccuracyReport(loaded)
+        self._done = 0
+        self._dropped: list[str] = []
+        self._shift = 0
         self.verdicts: dict[ProtocolName, Verdict] = dict.fromkeys(protocols, "correct")
         self.reasons: dict[ProtocolName, str] = {}
         self.checks: list[Check] = []
@@ -204,50 +182,116 @@ class Verification:
 
     def run(self) -> None:
         """All trials, or as many as it takes until no protocol calls it correct. Raises Stop for a failure."""
-        dropped, done, shift = [], 0, 0
-        watched = self._random.randint(1, 3)  # besides the first: a kernel that falls back to torch later on
-        has_parameters = any(entry.parameter for entry in self._blueprint.state)
-        for plan in plan_trials(list(self.verdicts), has_parameters):
-            wanted = [name for name in plan.protocols if self.verdicts.get(name) == "correct"]
-            if not wanted:
-                continue
-            if done % 2 == 0:  # every second trial brings new values to the same address
-                shift = self._random.randrange(SHIFTS) * SHIFT_BYTES
-            prepared = self._reference.prepare(
-                Prepare(
-                    seed=self.draw_seed(), factor=plan.factor, shift=shift, changed_parameters=plan.changed_parameters
-                )
-            )
-            if not prepared.usable:
-                dropped.append(f"{plan.label}: {prepared.reason}")
-                continue
-            self._one(plan, wanted, shift, watch=done in (0, watched))
-            done += 1
-        detail = f"{done} trials" + (f"; dropped: {', '.join(dropped)}" if dropped else "")
+        self._watched = self._random.randint(1, 3)  # besides the first: a kernel that falls back to torch later on
+        plans = self._plans()
+        first = plans[0]
+        self._attempt(first, exact=True)
+        if self._flags_matter != self._loaded.flags_matter:
+            plans = self._plans()
+        exact = self._exact_trials(plans)
+        for number, plan in enumerate(plans):
+            if plan.label != first.label:
+                self._attempt(plan, exact=number in exact)
+        if any(text.startswith(FAMILIES) for text in self._dropped):
+            # The domain of the inputs forbids a family: other values inside that domain, by a mean of two draws.
+            self._attempt(TrialPlan(label="blend", blend=True, protocols=("strict",)), exact=False)
+        self._settle()
+        detail = f"{self._done} trials" + (f"; dropped: {', '.join(self._dropped)}" if self._dropped else "")
         self.checks.append(Check(name="trials", passed=True, detail=detail))
+        if "strict" in self.verdicts:
+            self.checks.append(self._accuracy.check())
+
+    def _plans(self) -> list[TrialPlan]:
+        has_parameters = any(entry.parameter for entry in self._loaded.blueprint.state)
+        return plan_trials(list(self.verdicts), has_parameters, flags_matter=self._flags_matter)
+
+    def _exact_trials(self, plans: Sequence[TrialPlan]) -> set[int]:
+        """Which trials are compared with float64 besides the first: all, or as many as the budget allows."""
+        numbers = [number for number, plan in enumerate(plans) if number and "strict" in plan.protocols]
+        return set(self._random.sample(numbers, min(len(numbers), self._accuracy.affordable() - 1)))
+
+    def _attempt(self, plan: TrialPlan, *, exact: bool) -> None:
+        """One trial, if a protocol still wants it and the reference can do it."""
+        wanted = [name for name in plan.protocols if self.verdicts.get(name) == "correct"]
+        if not wanted:
+            return
+        if self._done % 2 == 0:  # every second trial brings new values to the same address
+            self._shift = self._random.randrange(SHIFTS) * SHIFT_BYTES
+        order = Prepare(
+            seed=self.draw_seed(),
+            factor=plan.factor,
+            shift=self._shift,
+            changed_parameters=plan.changed_parameters,
+            family=plan.family,
+            regime=plan.regime,
+            first=self._done == 0,
+            redraw=not plan.blend,
+            blend=plan.blend,
+        )
+        prepared = self._reference.prepare(order)
+        if not prepared.usable:
+            self._dropped.append(f"{plan.label}: {prepared.reason}")
+            return
+        self._one(plan, wanted, watch=self._done in (0, self._watched), exact=exact)
+        self._done += 1
 
     def draw_seed(self) -> int:
         """A fresh secret seed."""
         return self._random.getrandbits(63)
 
-    def _one(self, plan: TrialPlan, wanted: list[ProtocolName], shift: int, watch: bool) -> None:
-        answer = self._subject.order(Order(trial=Trial(shift=shift, watch=watch)), "run")
+    def _one(self, plan: TrialPlan, wanted: list[ProtocolName], watch: bool, exact: bool) -> None:
+        trial = Trial(shift=self._shift, watch=watch, regime=plan.regime)
+        answer = self._subject.order(Order(trial=trial), "run")
         if watch:
             self._check_operators(answer)
+            self._flags_matter = self._flags_matter or self._runs_library(answer)
         self.launches = self.launches or answer.launches
-        self.judge(answer, plan.label, wanted, shift)
+        self.judge(answer, plan.label, wanted, self._shift, exact=exact)
         if answer.unlaunched and "correct" in self.verdicts.values():
             raise Stop("failed", "policy", "none of its kernels was launched: LAUNCHES is empty after a call")
 
+    def _runs_library(self, answer: Answer) -> bool:
+        """Whether operators that depend on the precision flags run, on a device where there are such flags."""
+        return self._loaded.blueprint.device != "cpu" and bool(library_operators(answer.operators))
+
+    def _settle(self) -> None:
+        """The verdict on outputs of few elements, over all trials together."""
+        if self.verdicts.get("strict") != "correct" or not self._done:
+            return
+        judged = self._reference.ask(Ask(settle=True)).judged
+        assert judged is not None, "a settle is answered by a judged"
+        self._accuracy.add(judged)
+        self._take(judged, "float64")
+
     def judge(
-        self, answer: Answer, label: str, wanted: Sequence[ProtocolName], shift: int = 0, state: bool = True
+        self,
+        answer: Answer,
+        label: str,
+        wanted: Sequence[ProtocolName],
+        shift: int = 0,
+        state: bool = True,
+        *,
+        slot: int = 0,
+        exact: bool = False,
     ) -> None:
         """Has the reference compare what the candidate left in shared memory, and notes it."""
         if answer.outputs is None:
             raise Stop("failed", "run", "the process answered nonsense: no outputs")
-        judged = self._reference.judge(
-            Judge(outputs=answer.outputs, tensors=answer.tensors, protocols=list(wanted), shift=shift, state=state)
+        order = Judge(
+            outputs=answer.outputs,
+            tensors=answer.tensors,
+            protocols=list(wanted),
+            shift=shift,
+            slot=slot,
+            state=state,
+            exact=exact,
         )
+        judged = self._reference.judge(order)
+        if "strict" in wanted:
+            self._accuracy.add(judged, label)
+        self._take(judged, label)
+
+    def _take(self, judged: Judged, label: str) -> None:
         for name, findings in judged.findings.items():
             wrong = [finding for finding in findings if not finding.passed]
             if wrong:

@@ -275,9 +275,15 @@ class Trial(Letter):
 
     shift: int = 0
     load_state: bool = True
+    slot: int = 0
+    ordered: bool = False
+    """CUDA: the inputs reach their place late, on the current stream, and the outputs are taken from it there: work on
+    another stream that does not wait for it, or is not waited for, reads or leaves something else."""
     regime: Regime = "declared"
     watch: bool = False
-    """Record which ATen operators run."""
+    """Watch by a dispatch mode which operators run."""
+    record: bool = False
+    """Record which operators run in all threads, and which packages are called (see watching.py)."""
 
 
 class Measure(Repeat):
@@ -315,6 +321,7 @@ class Answer(Letter):
     outputs: Tree | None = None
     tensors: list[TensorSpec] = Field(default_factory=list)
     operators: list[str] = Field(default_factory=list)
+    recorded: list[str] = Field(default_factory=list)
     own_namespaces: list[str] = Field(default_factory=list)
     """Of operators that were registered since the candidate's import began."""
     milliseconds: list[float] = Field(default_factory=list)

@@ -117,6 +117,30 @@ def forbidden_operators(operators: Sequence[str], policy: Policy, own: Sequence[
     return forbidden
 
 
+def forbidden_recorded(recorded: Sequence[str], policy: Policy, own: Sequence[str]) -> list[str]:
+    """The same for what the recorder saw, "mine.op > aten.mul" (see watching.py): an allowed operator may call whatever
+    it likes, a candidate's own may not. Computing packages are nobody's under own-kernels-only."""
+    forbidden: dict[str, None] = {}
+    for path in recorded:
+        for operator in path.split(" > "):
+            space = operator.partition(".")[0]
+            if space in COMPUTING_PACKAGES:
+                forbidden.update({operator: None} if policy == "own-kernels-only" else {})
+            elif forbidden_operators([operator], policy, own):
+                forbidden[operator] = None
+            elif space not in own or space in OF_TORCH:
+                break
+            else:
+                continue
+            break
+    return list(forbidden)
+
+
+def library_operators(operators: Sequence[str]) -> list[str]:
+    """Those among "aten.mm", "mine.op" ... that are matmul, convolution or attention: what precision flags act on."""
+    return [operator for operator in operators if operator.removeprefix("aten.") in LIBRARY]
+
+
 def _allowed(name: str, policy: Policy) -> bool:
     return name in MOVING or (policy == "library-allowed" and name in LIBRARY)
 

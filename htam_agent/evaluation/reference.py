@@ -11,6 +11,8 @@ from htam_agent.errors import HtamError, TaskError, UsageError, WorkerError
 from htam_agent.evaluation import flags, verify
 from htam_agent.evaluation.buffers import SharedBuffer, create_buffer
 from htam_agent.evaluation.channel import Channel, Closed
+from htam_agent.evaluation.deep.other_shapes import OtherShapes
+from htam_agent.evaluation.float64 import Float64Model
 from htam_agent.evaluation.loading import Inputs, LoadedTask, load_task
 from htam_agent.evaluation.messages import (
     SHIFT_BYTES,
@@ -25,7 +27,9 @@ from htam_agent.evaluation.messages import (
 )
 from htam_agent.evaluation.opponents import Opponents, theoretical_bandwidth
 from htam_agent.evaluation.reference_model import ReferenceModel
+from htam_agent.evaluation.slots import slots_for
 from htam_agent.evaluation.state import changed_values
+from htam_agent.evaluation.strictness import StrictJudge
 from htam_agent.evaluation.trees import aligned, extent_of, flat_span, flatten, packed_like, specs_of, view
 from htam_agent.evaluation.trials import Layout, Trials
 from htam_agent.evaluation.variation import ASSERTING, DEVICE_CHECKS, Draws, dropped
@@ -74,10 +78,16 @@ class Reference:
         if ask.judge is not None:
             with verify.one_thread():
                 return Told(judged=self._trials.judge(ask.judge))
-        inputs = self._trials.shared_inputs()
+        if ask.settle:
+            return Told(judged=self._trials.settle())
+        if ask.other_shapes is not None:
+            return Told(other_shapes=self._other_shapes.prepare(ask.other_shapes))
+        if ask.other_outputs is not None:
+            return Told(other_outputs=self._other_shapes.judge(ask.other_outputs))
         if ask.warm is not None:
-            return Told(timed=self._opponents.warm(ask.warm, inputs))
+            return Told(timed=self._opponents.warm(ask.warm, [self._trials.shared_inputs()]))
         assert ask.block is not None, "a question has one field"
+        inputs = [self._trials.shared_inputs(slot) for slot in range(ask.block.slots)]
         return Told(timed=self._opponents.block(ask.block, inputs))
 
     def load(self, order: Load) -> Loaded:
@@ -104,17 +114,23 @@ class Reference:
         self._model = ReferenceModel(order.task, model, drawn)
         changed = self._draw_changed_parameters(drawn)
         blueprint = self._lay_out(drawn)
+        float64 = Float64Model(self._model, drawn, order.device)
         allowance = self._own_error(drawn) if library and order.precision == "tf32" else 0.0
         self._trials = Trials(
             self._model,
             self._layout,
             Draws(self._task, order.task.name, self._layout.inputs),
             self._opponents,
+            StrictJudge(float64, allowance),
+            precision=order.precision,
             changed=changed,
             library=library,
             asserts=self._asserts,
             allowance=allowance,
         )
+        self._other_shapes = OtherShapes(self._model, self._task, order.device, allowance)
+        if operator.random:
+            float64.applies = False
         notes, weak = self._notes(drawn, changed is not None, random, operator.random)
         return Loaded(
             operator=operator,
@@ -124,6 +140,10 @@ class Reference:
             bandwidth=theoretical_bandwidth(order.device),
             notes=notes,
             weak=weak,
+            flags_matter=library and order.precision in ("tf32", "ieee"),
+            float64_reason=float64.reason,
+            float64_seconds=float64.seconds,
+            float64_applies=float64.applies,
         )
 
     def _draw_changed_parameters(self, drawn: Inputs) -> list[torch.Tensor] | None:
@@ -150,12 +170,15 @@ class Reference:
         input_tree, input_tensors = flatten(drawn)
         state_specs = specs_of(model.state)
         init_start = extent_of(model.state) if model.state else 0
-        input_bytes = extent_of(input_tensors) + SHIFTS * SHIFT_BYTES
+        slot_bytes = aligned(extent_of(input_tensors) + SHIFTS * SHIFT_BYTES)
         state_bytes = aligned(init_start + extent_of(init_tensors))
         packed = [packed_like(tensor) for tensor in model.outputs]
         output_bytes = max(extent_of(model.outputs), extent_of(packed))
+        slots = (
+            1 if any(model.mutated) or any(model.changes) else slots_for(self._order.device, slot_bytes, output_bytes)
+        )
         self._layout = Layout(
-            buffers=[self._create(size) for size in (input_bytes, state_bytes, output_bytes)],
+            buffers=[self._create(size) for size in (slots * slot_bytes, state_bytes, output_bytes)],
             inputs=specs_of(input_tensors),
             outputs=specs_of(packed),
             entries=[
@@ -164,6 +187,7 @@ class Reference:
                     model.names, state_specs, model.parameters, model.changes, strict=True
                 )
             ],
+            slot_bytes=slot_bytes,
         )
         buffers = self._layout.buffers
         blueprint = Blueprint(
@@ -181,6 +205,8 @@ class Reference:
             input_bytes=buffers[0].size,
             state_bytes=buffers[1].size,
             output_bytes=buffers[2].size,
+            slots=slots,
+            slot_bytes=slot_bytes,
         )
         for tensor, spec in zip(init_tensors, blueprint.init_tensors, strict=True):
             flat_span(view(buffers[1].memory, spec)).copy_(flat_span(tensor))

@@ -6,7 +6,7 @@ Nothing is pickled: containers and plain values travel as a `Tree` (JSON), tenso
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 ALIGNMENT = 512
 """Bytes: every tensor starts at a multiple, as torch's CUDA allocator has it."""
+
+PIECE = {"cpu": 1 << 16, "cuda": 1 << 24}
+"""Elements of one piece: on a CPU its temporaries stay in the cache, on CUDA a piece is worth its launches."""
 
 Kind = Literal["tensor", "value", "dtype", "list", "tuple", "dict"]
 
@@ -181,6 +184,14 @@ def view(memory: torch.Tensor, spec: TensorSpec, shift: int = 0) -> torch.Tensor
     start = spec.offset + shift
     data = memory[start : start + spec.span * dtype.itemsize].view(dtype)
     return data.as_strided(spec.shape, spec.stride)
+
+
+def pieces(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    """Flat pieces of tensors of one shape side by side, small enough that a handful of temporaries costs little."""
+    flat = [tensor.reshape(-1) for tensor in tensors]
+    count = PIECE["cpu" if flat[0].device.type == "cpu" else "cuda"]
+    for start in range(0, flat[0].numel(), count):
+        yield [tensor[start : start + count] for tensor in flat]
 
 
 def packed_like(tensor: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,15 +10,19 @@ from htam_agent.errors import TaskError
 from htam_agent.evaluation import flags, verify
 from htam_agent.evaluation.buffers import SharedBuffer
 from htam_agent.evaluation.loading import Inputs
-from htam_agent.evaluation.messages import Finding, Judge, Judged, Prepare, Prepared, StateEntry
+from htam_agent.evaluation.messages import Finding, Judge, Judged, Prepare, Prepared, Regime, StateEntry
 from htam_agent.evaluation.opponents import Opponents
 from htam_agent.evaluation.reference_model import ReferenceModel
+from htam_agent.evaluation.strictness import Situation, StrictJudge
 from htam_agent.evaluation.trees import TensorSpec, flat_span, flatten, unflatten, view
 from htam_agent.evaluation.variation import DEVICE_CHECKS, Draws, dropped
-from htam_agent.words import Protocol
+from htam_agent.words import Precision, Protocol
 
 if TYPE_CHECKING:
     import torch
+
+ATTEMPTS = 3
+"""How often the parameters of a family are drawn, milder each time, before it is dropped."""
 
 
 @dataclass
@@ -29,13 +33,15 @@ class Layout:
     inputs: list[TensorSpec]
     outputs: list[TensorSpec]
     entries: list[StateEntry]
+    slot_bytes: int = 0
+    """From one set of inputs to the next in their buffer."""
 
 
 class Trials:
     """Prepares trials and judges what a candidate leaves of them.
 
-    `changed`: other values for the state, None where there are none. `library`: the expected output depends on the
-    flags. `asserts`: the reference checks the domain of its values on the device.
+    `changed`: other values for the state, None where there are none. `library`: expected outputs depend on the flags.
+    `asserts`: the reference checks the domain of its values on the device.
     """
 
     def __init__(
@@ -44,7 +50,9 @@ class Trials:
         layout: Layout,
         draws: Draws,
         opponents: Opponents,
+        strict: StrictJudge,
         *,
+        precision: Precision,
         changed: list[torch.Tensor] | None,
         library: bool,
         asserts: bool,
@@ -54,60 +62,99 @@ class Trials:
         self._layout = layout
         self._draws = draws
         self._opponents = opponents
+        self._strict = strict
+        self._precision = precision
         self._changed = changed
         self._library = library
         self._asserts = asserts
         self._allowance = allowance
         self._drawn: Inputs = []
-        self._expected: list[torch.Tensor] = []
+        self._forget()
 
     def prepare(self, order: Prepare) -> Prepared:
         """Puts inputs and state of a trial into shared memory and computes what is expected of it."""
-        self._drawn, self._expected = [], []  # freed before as much again is made
-        self._inputs_after: list[torch.Tensor] = []
-        self._default_expected: list[torch.Tensor] | None = None
+        self._forget()
+        if order.first:
+            self._strict.begin()
         if self._asserts and not 0.0 <= order.factor <= 1.0:
             return Prepared(usable=False, reason=DEVICE_CHECKS)
-        self._drawn = self._draws.vary(order)
-        for tensor, spec in zip(flatten(self._drawn)[1], self._layout.inputs, strict=True):
-            flat_span(view(self._layout.buffers[0].memory, spec, order.shift)).copy_(flat_span(tensor))
         changed = self._changed if order.changed_parameters else None
         self._values = changed if changed is not None else self._reference.initial
-        self._reference.restore(self._values)
+        strayed = order.factor != 1.0 or order.blend or bool(order.family) or changed is not None
+        reason = ""
+        for attempt in range(ATTEMPTS if order.family else 1):
+            reason = self._try(order, attempt, strayed)
+            if not reason:
+                break
+        if reason:
+            return Prepared(usable=False, reason=reason)
+        self._layout.buffers[2].memory.fill_(255)  # NaN in every floating type: what is not written is not right
+        self._opponents.stopwatch.synchronize()
+        return Prepared()
+
+    def _forget(self) -> None:
+        """Frees what the trial before was judged by: as much again is made."""
+        self._drawn = []
+        self._expected: list[torch.Tensor] = []
+        self._declared: list[torch.Tensor] = []
+        self._inputs_after: list[torch.Tensor] = []
+        self._state_after: list[torch.Tensor] = []
+        self._situation: Situation | None = None
+
+    def _try(self, order: Prepare, attempt: int, strayed: bool) -> str:
+        """Draws values, writes them to shared memory and computes what is expected; why they cannot be used."""
+        self._forget()
+        self._drawn, reason = self._draws.vary(order, attempt, asserts=self._asserts)
+        if reason:
+            return reason
+        if order.write:
+            place = order.shift + order.slot * self._layout.slot_bytes
+            place = order.shift + order.slot * self._layout.slot_bytes
+        for tensor, spec in zip(flatten(self._drawn)[1], self._layout.inputs, strict=True):
+            flat_span(view(self._layout.buffers[0].memory, spec, place)).copy_(flat_span(tensor))
+        if not order.expect:
+            self._opponents.stopwatch.synchronize()
+            return ""
         for tensor, entry in zip(self._values, self._layout.entries, strict=True):
             flat_span(view(self._layout.buffers[1].memory, entry.spec)).copy_(flat_span(tensor))
-        strayed = order.factor != 1.0 or order.blend or changed is not None
         try:
-            self._compute_expected()
+            self._compute_expected(order.regime)
         except TaskError as error:
             if not strayed:
                 raise
-            return Prepared(usable=False, reason=dropped(error))
-        self._layout.buffers[2].memory.fill_(255)  # NaN in every floating type: what is not written is not right
-        self._opponents.stopwatch.synchronize()
+            return dropped(error)
         if strayed and self._reference.finite and not verify.all_finite(self._expected):
-            return Prepared(usable=False, reason="the reference is not finite on it")
-        return Prepared()
+            return "the reference is not finite on it"
+        return ""
 
-    def _compute_expected(self) -> None:
-        self._scales: dict[int, float] = {}
-        if self._library:
-            flags.set_defaults()
-            try:
-                self._default_expected, _ = self._reference.forward(self._drawn)
-            finally:
-                flags.set_judging()
-            self._reference.restore(self._values)
-        self._expected, self._inputs_after = self._reference.forward(self._drawn)
+    def _compute_expected(self, regime: Regime) -> None:
+        """Outputs under the flags of the regime; under the declared ones in full float32 too, for strict."""
+        self._declared = []
+        if self._library and regime == "declared" and self._precision == "tf32":
+            self._declared = self._forward(lambda: flags.set_declared(self._precision))
+        set_flags = flags.set_defaults if self._library and regime == "defaults" else flags.set_judging
+        self._expected = self._forward(set_flags)
+        self._situation = Situation(self._drawn, self._values, self._expected, self._declared or self._expected)
+
+    def _forward(self, set_flags: Callable[[], None]) -> list[torch.Tensor]:
+        """The outputs of the drawn inputs under these flags; inputs and state after the call are kept."""
+        self._reference.restore(self._values)
+        set_flags()
+        try:
+            outputs, self._inputs_after = self._reference.forward(self._drawn)
+        finally:
+            flags.set_judging()
         self._state_after = [
             tensor.clone() if entry.changes else value
             for tensor, entry, value in zip(self._reference.state, self._layout.entries, self._values, strict=True)
         ]
+        return outputs
 
-    def shared_inputs(self) -> Inputs:
-        """The inputs in shared memory: timed calls of both sides read the same ones."""
+    def shared_inputs(self, slot: int = 0) -> Inputs:
+        """A set of inputs in shared memory: timed calls of both sides read the same ones."""
         tree, _ = flatten(self._drawn)
-        inputs = unflatten(tree, [view(self._layout.buffers[0].memory, spec) for spec in self._layout.inputs])
+        memory, place = self._layout.buffers[0].memory, slot * self._layout.slot_bytes
+        inputs = unflatten(tree, [view(memory, spec, place) for spec in self._layout.inputs])
         assert isinstance(inputs, list | dict)
         return inputs
 
@@ -118,48 +165,52 @@ class Trials:
             finding = Finding(name="form", passed=False, detail=mismatch)
             return Judged(findings={name: [finding] for name in order.protocols})
         actual = [view(self._layout.buffers[2].memory, spec) for spec in self._layout.outputs]
-        common = self._judge_inputs(order.shift) + (self._judge_state() if order.state else [])
+        common = self._judge_inputs(order.shift + order.slot * self._layout.slot_bytes) + (
+            self._judge_state() if order.state else []
+        )
         findings: dict[Protocol, list[Finding]] = {}
-        strict_small = False
         for protocol in sorted(order.protocols, key=lambda name: name != "strict"):
-            if strict_small or (protocol == "verified-fair" and "verified" in findings):
-                known = findings["strict" if strict_small else "verified"]
-                findings[protocol] = known
-                continue
-            outputs = self._judge_outputs(actual, protocol)
-            findings[protocol] = outputs + common
-            strict_small = protocol == "strict" and self._covers_all(outputs)
-        return Judged(findings=findings)
+            known = next((name for name in findings if self._same(name, protocol)), None)
+            outputs = findings[known] if known else self._judge_outputs(actual, protocol, order.exact) + common
+            findings[protocol] = outputs
+        judged = Judged(findings=findings)
+        if "strict" not in findings:
+            return judged
+        strict = self._strict
+        update = {"measured": strict.measured, "rescued": strict.rescued, "float64_reason": strict.reason}
+        return judged.model_copy(update=update)
 
-    def _covers_all(self, outputs: Sequence[Finding]) -> bool:
-        """Whether passing strict means passing the other protocols: same expectation, tolerance not above theirs."""
-        if self._default_expected is not None or self._allowance or not all(finding.passed for finding in outputs):
-            return False
-        return all(self._scale(index) <= 1.0 for index in range(len(self._expected)))
+    def settle(self) -> Judged:
+        """What strict says of the outputs whose errors are judged over all trials together."""
+        findings = self._strict.settle()
+        return Judged(findings={"strict": findings}, measured=self._strict.measured)
 
-    def _scale(self, index: int) -> float:
-        """rms of an expected output, computed once in a trial; 0 for integers and booleans."""
-        if index not in self._scales:
-            tensor = self._expected[index]
-            self._scales[index] = verify.rms(tensor) if tensor.is_floating_point() else 0.0
-        return self._scales[index]
+    def _same(self, judged: Protocol, protocol: Protocol) -> bool:
+        """Whether the findings of one protocol are those of another: the same values at the same tolerance, or strict
+        passed on the same values with a tolerance that is not above the other's."""
+        if judged == "strict":
+            assert self._situation is not None, "a trial is prepared before it is judged"
+            small = all(self._situation.scale(index) <= 1.0 for index in range(len(self._expected)))
+            return self._passed and small and not self._declared and not self._allowance and not self._strict.rescued
+        return {judged, protocol} == {"verified", "verified-fair"} and not self._declared
 
-    def _judge_outputs(self, actual: Sequence[torch.Tensor], protocol: Protocol) -> list[Finding]:
-        expected = self._expected
-        if protocol != "strict" and self._default_expected is not None:
-            expected = self._default_expected
-        findings = []
-        for index, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
-            name = "output" if len(expected) == 1 else f"output {index}"
-            scale = self._scale(index) if protocol == "strict" and theirs.is_floating_point() else None
-            findings.append(verify.compare(ours, theirs, protocol, self._allowance, name, scale))
-        return findings
+    def _judge_outputs(self, actual: Sequence[torch.Tensor], protocol: Protocol, exact: bool) -> list[Finding]:
+        assert self._situation is not None, "a trial is prepared before it is judged"
+        if protocol == "strict":
+            findings = self._strict.judge(actual, self._situation, exact)
+            self._passed = all(finding.passed for finding in findings)
+            return findings
+        expected = self._declared or self._expected
+        return [
+            verify.compare(ours, theirs, protocol, name=self._situation.name(index))
+            for index, (ours, theirs) in enumerate(zip(actual, expected, strict=True))
+        ]
 
-    def _judge_inputs(self, shift: int) -> list[Finding]:
+    def _judge_inputs(self, place: int) -> list[Finding]:
         findings = []
         triples = zip(self._layout.inputs, self._inputs_after, self._reference.mutated, strict=True)
         for index, (spec, after, mutated) in enumerate(triples):
-            seen = view(self._layout.buffers[0].memory, spec, shift)
+            seen = view(self._layout.buffers[0].memory, spec, place)
             if mutated:
                 findings.append(verify.compare(seen, after, "strict", self._allowance, f"input {index} afterwards"))
             else:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from htam_agent.errors import TaskError
+from htam_agent.evaluation import families
 from htam_agent.evaluation.loading import Inputs, LoadedTask
 from htam_agent.evaluation.messages import Prepare
 from htam_agent.evaluation.trees import TensorSpec, flat_span, flatten, specs_of, unflatten
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 ASSERTING = {"aten.binary_cross_entropy", "aten.bernoulli", "aten.multinomial"}
 """Operators that check the domain of floating inputs on the device: a failed check there ends all work of a process."""
 DEVICE_CHECKS = "the reference checks the domain of its values on the device"
+NATURE_SEED = 2026
 HEAD = 4096
 """Elements that tell most draws apart at once."""
 
@@ -30,9 +32,47 @@ class Draws:
         self._specs = list(specs)
         self._plain: Inputs = []
         self._other: Inputs | None = None
+        self._natures: list[families.Nature] | None = None
 
-    def vary(self, order: Prepare) -> Inputs:
-        """The inputs that an order asks for. Raises TaskError when they have not the shapes of the first ones."""
+    def vary(self, order: Prepare, attempt: int = 0, *, asserts: bool = False) -> tuple[Inputs, str]:
+        """The inputs that an order asks for, or why there are none: no input bears the family.
+
+        With `asserts` the reference checks values in [0, 1] on the device: only families that stay there are used.
+        Raises TaskError when the inputs have not the shapes of the first ones.
+        """
+        if not order.family:
+            return self._own(order), ""
+        if asserts and order.family not in ("sparse",):
+            return [], DEVICE_CHECKS
+        return self._member(order, attempt)
+
+    def _member(self, order: Prepare, attempt: int) -> tuple[Inputs, str]:
+        if attempt == 0:
+            self._plain, self._other = [], None
+            self._plain = self._draw(order.seed)
+        tree, tensors = flatten(self._plain)
+        natures = self._known_natures()
+        if not any(families.applies(order.family, nature) for nature in natures):
+            return [], "no input whose values it may change"
+        made = [
+            families.member(order.family, tensor, nature, order.seed + index, attempt)
+            if families.applies(order.family, nature)
+            else tensor
+            for index, (tensor, nature) in enumerate(zip(tensors, natures, strict=True))
+        ]
+        value = unflatten(tree, made)
+        assert isinstance(value, list | dict)
+        return value, ""
+
+    def _known_natures(self) -> list[families.Nature]:
+        """What each input can bear, found once from the drawn inputs and one draw more."""
+        if self._natures is None:
+            others = flatten(self._draw(NATURE_SEED))[1]
+            pairs = zip(flatten(self._plain)[1], others, strict=True)
+            self._natures = [families.nature_of(first, second) for first, second in pairs]
+        return self._natures
+
+    def _own(self, order: Prepare) -> Inputs:
         if order.redraw:
             self._plain, self._other = [], None  # freed before as much again is made
             self._plain = self._draw(order.seed)

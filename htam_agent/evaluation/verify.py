@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = {"cpu": 1 << 18, "cuda": 64 << 20}
 """Bytes of one chunk: on a CPU its handful of temporaries stay in the cache, on CUDA a chunk is worth its launches."""
-FAMILIES = (3.0, 0.01, -1.0)
-"""Factors on floating inputs besides 1 (KernelBench-Verified)."""
 HALF = ("float16", "bfloat16")
 
 
@@ -177,6 +175,7 @@ class Worst:
                 f"{name}{_place(self.index, shape)} = {self.values[0]:.8g} where {self.values[1]:.8g} is expected "
                 f"({self.excess:.3g} times the tolerance)"
             ),
+            excess=self.excess,
         )
 
 

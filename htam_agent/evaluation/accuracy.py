@@ -1,0 +1,203 @@
+"""The float64 rule: a kernel's error against float64 may be at most a few times the reference's own.
+
+For one floating output let y be the reference's result in float64, r its result at the declared precision, c the
+candidate's. With e_c = c - y and e_r = r - y over the elements where all three are finite, s = rms(y) and
+u = the distance from 1 to the next number of the output's dtype (2^-23 for float32):
+
+    rms(e_c) / s  <=  max(FACTOR rms(e_r) / s,  RMS_FLOOR u)
+    max|e_c| / s  <=  max(FACTOR max|e_r| / s,  MAX_FLOOR u max|y| / s)
+
+Why relative to the reference: it has the same task, so cancellation, long sums and steep functions show in its error
+as in an honest candidate's. Why a floor: a reference may be lucky (exact sums, a correctly rounded function). The floor
+of the maximum grows with max|y|, since that element alone is off by u max|y| / 2 when it is rounded.
+
+Where a candidate fails, the condition of the task is asked before it is condemned (Higham, Accuracy and Stability of
+Numerical Algorithms, 1.6): y' is the float64 result of inputs each moved by half a unit in the last place, and FACTOR
+times rms(y' - y) and max|y' - y| are allowed as well. A stable algorithm may be as wrong as one rounding of its inputs.
+
+Outputs of few elements (a scalar loss) tell nothing by one error: a reference may be right by chance. Their errors are
+pooled over all trials of an evaluation, relative to each trial's own s, and judged at the end.
+
+FACTOR and the floors are calibrated on honest kernels: benchmarks/honest_errors.py, docs/decisions.md.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from htam_agent.evaluation.channel import Letter
+from htam_agent.evaluation.trees import pieces
+
+if TYPE_CHECKING:
+    import torch
+
+FACTOR = 4.0
+RMS_FLOOR = {"float32": 16.0, "float16": 1.0, "bfloat16": 1.0}
+"""Units in the last place, relative to rms(y): errors up to here are honest whatever the reference's is."""
+MAX_FLOOR = {"float32": 32.0, "float16": 2.0, "bfloat16": 2.0}
+"""The same for the largest error, relative to max|y|."""
+UNIT = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+SINGLE_SCALE = 8.0
+"""Without float64 the comparison is with float32, whose own error is unknown: floors are as much wider."""
+FEW = 256
+"""Outputs with at most so many elements are judged by errors that are pooled over trials."""
+NOISE_FACTOR = 30.0
+"""In place of FACTOR where the reference returns noise: it is as large as the order of its summands makes it."""
+NOISE = 0.05
+"""A reference whose own error is this share of its output returns rounding noise: such a trial proves nothing."""
+
+
+class Errors(Letter):
+    """Errors of one output against float64, relative to rms(y): sums over `count` elements and the largest ones.
+
+    `ours`, `theirs`: sums of squares of the candidate's and the reference's; `peak`: largest |y|. `condition` and
+    `condition_most`: the same two measures of y' - y, 0 where it was not asked for.
+    """
+
+    count: int = 0
+    ours: float = 0.0
+    theirs: float = 0.0
+    condition: float = 0.0
+    ours_most: float = 0.0
+    theirs_most: float = 0.0
+    condition_most: float = 0.0
+    peak: float = 0.0
+
+    def pooled(self, other: Errors) -> Errors:
+        """Both together."""
+        sums = ("count", "ours", "theirs", "condition")
+        return Errors(
+            **{
+                name: getattr(self, name) + getattr(other, name)
+                if name in sums
+                else max(getattr(self, name), getattr(other, name))
+                for name in Errors.model_fields
+            }
+        )
+
+    @property
+    def noise(self) -> bool:
+        """Whether the reference's output is rounding noise."""
+        return self._rms(self.theirs) > NOISE
+
+    def excess(self, dtype: str, *, single: bool = False, floors: bool = True) -> float:
+        """The candidate's error over what is allowed for it, RMS or maximum, whichever is worse: above 1 is too much.
+
+        `dtype` is the output's; `single`: y comes from float32, not from float64. Without `floors` only multiples of
+        the reference's own error and of the condition are allowed.
+        """
+        wider = (SINGLE_SCALE if single else 1.0) * UNIT[dtype] * floors * (self.peak > 0.0)
+        factor = NOISE_FACTOR if self.noise else FACTOR
+        own = max(self._rms(self.theirs), self._rms(self.condition))
+        most = max(self.theirs_most, self.condition_most)
+        return max(
+            _ratio(self._rms(self.ours), max(factor * own, wider * RMS_FLOOR[dtype])),
+            _ratio(self.ours_most, max(factor * most, wider * MAX_FLOOR[dtype] * self.peak)),
+        )
+
+    def ratios(self, dtype: str) -> tuple[float, float]:
+        """The candidate's error in multiples of the reference's (RMS, maximum), each at least half a unit."""
+        unit = 0.5 * UNIT[dtype]
+        own, most = max(self._rms(self.theirs), unit), max(self.theirs_most, unit * self.peak)
+        return _ratio(self._rms(self.ours), own), _ratio(self.ours_most, most)
+
+    def describe(self, dtype: str, single: bool = False) -> str:
+        """Both errors in words."""
+        against = "float32 without TF32" if single else "float64"
+        rms, most = self.ratios(dtype)
+        return (
+            f"error against {against} {self._rms(self.ours):.3g} of the output's rms (largest {self.ours_most:.3g}), "
+            f"{rms:.3g} times (largest {most:.3g} times) the reference's own"
+        )
+
+    def _rms(self, squares: float) -> float:
+        return math.sqrt(squares / self.count) if self.count else 0.0
+
+
+def _ratio(value: float, allowed: float) -> float:
+    if value == 0.0:
+        return 0.0
+    return value / allowed if allowed > 0.0 else math.inf
+
+
+def measure(
+    actual: torch.Tensor,
+    declared: torch.Tensor,
+    exact: torch.Tensor,
+    moved: torch.Tensor | None = None,
+) -> Errors:
+    """The errors of `actual` (candidate) and `declared` (reference at the declared precision) against `exact`.
+
+    All have one shape and lie on one device; `exact` is float64, or float32 where float64 cannot be used; `moved` is
+    the result of inputs that were moved by half a unit. Complex tensors count as pairs. Works in chunks in float64:
+    memory of its own is a few chunks.
+    """
+    import torch
+
+    if exact.is_complex():
+        parts = [torch.view_as_real(t.resolve_conj()) for t in (actual, declared, exact)]
+        other = None if moved is None else torch.view_as_real(moved.resolve_conj())
+        return measure(parts[0], parts[1], parts[2], other)
+    others = [actual, declared] + ([] if moved is None else [moved])
+    sums = _Sums()
+    for truth, *rest in pieces([exact, *others]):
+        sums.add(truth.double(), [piece.double() for piece in rest])
+    return sums.errors()
+
+
+class _Sums:
+    """Running sums of squares and maxima, in absolute units."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.square = 0.0
+        self.peak = 0.0
+        self.squares = [0.0, 0.0, 0.0]
+        self.most = [0.0, 0.0, 0.0]
+
+    def add(self, truth: torch.Tensor, others: list[torch.Tensor]) -> None:
+        """Takes in one piece; elements where anything is not finite are left out, and compared elsewhere."""
+        errors = [other - truth for other in others]
+        figures = _figures(truth, errors)
+        if not all(math.isfinite(figure) for figure in figures):
+            kept = truth.isfinite()
+            for error in errors:
+                kept = kept & error.isfinite()
+            truth, errors = truth[kept], [error[kept] for error in errors]
+            if not truth.numel():
+                return
+            figures = _figures(truth, errors)
+        self.count += truth.numel()
+        self.square += figures[0]
+        self.peak = max(self.peak, figures[1])
+        for index in range(len(errors)):
+            self.squares[index] += figures[2 + index]
+            self.most[index] = max(self.most[index], figures[2 + len(errors) + index])
+
+    def errors(self) -> Errors:
+        if not self.count:
+            return Errors()
+        scale = math.sqrt(self.square / self.count) or 1.0
+        squares = [value / scale**2 for value in self.squares]
+        most = [value / scale for value in self.most]
+        return Errors(
+            count=self.count,
+            ours=squares[0],
+            theirs=squares[1],
+            condition=squares[2],
+            ours_most=most[0],
+            theirs_most=most[1],
+            condition_most=most[2],
+            peak=self.peak / scale,
+        )
+
+
+def _figures(truth: torch.Tensor, errors: list[torch.Tensor]) -> list[float]:
+    """Sum of squares and maximum of the truth, sums of squares of the errors, their maxima: one transfer for all."""
+    import torch
+
+    sums = [error.square().sum() for error in errors]
+    most = [error.abs().max() for error in errors]
+    figures: list[float] = torch.stack([truth.square().sum(), truth.abs().max(), *sums, *most]).tolist()
+    return figures

@@ -1,0 +1,166 @@
+"""Drawn families of inputs: other values than a task's own, in which faults show that its own values hide.
+
+- `scale`: everything times a factor, log-uniform over five decades (two and a half for half types): missing epsilons,
+  overflow, thresholds, results that do not depend on the input.
+- `shift`: a constant of one to four deviations added: one-sided inputs, means that were taken for zero.
+- `sign`: a random sign for every element: ReLU or abs as identity on positive inputs.
+- `sparse`: most elements zero: empty rows, wrong identities of a reduction.
+- `extreme-rows`: a few rows ten to a hundred times as large, one zero: maxima, overflow, early exits.
+
+All parameters are secret: they come from the trial's seed. Each tensor gets its own, and only what it can bear. Two
+draws of the task tell what that is (`Nature`): integers, booleans, constants (masks, the same in every draw), floating
+tensors of few values (targets, masks as numbers), rows that sum to one, and overlapping memory are left alone; zeros
+that both draws have at the same places (triangular, banded) stay; a symmetric tensor stays symmetric. Whether the
+reference still means anything on the values, its own finiteness says: see trials.py.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from htam_agent.evaluation.messages import Family
+
+if TYPE_CHECKING:
+    import torch
+
+FAMILIES: tuple[Family, ...] = ("scale", "shift", "sign", "sparse", "extreme-rows")
+SCALE_DECADES = (-3.0, 2.0)
+HALF_DECADES = (-1.5, 1.0)
+FEW_VALUES = 4
+"""Floating tensors with at most so many different values are targets or masks."""
+SAMPLE = 4096
+"""Elements that are looked at first."""
+
+
+@dataclass(frozen=True)
+class Nature:
+    """What a family may do to a tensor. `free`: change it at all; `zeros`: some places stay zero."""
+
+    free: bool
+    zeros: bool = False
+    symmetric: bool = False
+
+
+def nature_of(first: torch.Tensor, second: torch.Tensor) -> Nature:
+    """The nature of an input by two draws of it, of one shape and dtype, any device."""
+    import torch
+
+    if not first.is_floating_point() or first.numel() == 0 or _overlaps(first):
+        return Nature(free=False)
+    if torch.equal(first, second) or _few_values(first) or _sums_to_one(first):
+        return Nature(free=False)
+    zeros = bool(((first == 0) & (second == 0)).any())
+    return Nature(free=True, zeros=zeros, symmetric=_symmetric(first) and _symmetric(second))
+
+
+def _overlaps(tensor: torch.Tensor) -> bool:
+    return any(step == 0 and extent > 1 for step, extent in zip(tensor.stride(), tensor.shape, strict=True))
+
+
+def _few_values(tensor: torch.Tensor) -> bool:
+    import torch
+
+    sample = tensor.reshape(-1)[:SAMPLE]
+    values = torch.unique(sample)
+    if len(values) > FEW_VALUES or len(values) == sample.numel():
+        return False
+    return bool(torch.isin(tensor, values).all())
+
+
+def _sums_to_one(tensor: torch.Tensor) -> bool:
+    if tensor.ndim == 0 or tensor.shape[-1] < 2:
+        return False
+    sums = tensor.reshape(-1, tensor.shape[-1])[:SAMPLE].double().sum(-1)
+    slack = 1e-2 if tensor.element_size() == 2 else 1e-4
+    return bool(((sums - 1.0).abs() < slack).all())
+
+
+def _symmetric(tensor: torch.Tensor) -> bool:
+    import torch
+
+    if tensor.ndim < 2 or tensor.shape[-1] != tensor.shape[-2] or tensor.shape[-1] < 2:
+        return False
+    if not torch.equal(tensor[..., :8, :], tensor[..., :8].transpose(-1, -2)):
+        return False
+    return torch.equal(tensor, tensor.transpose(-1, -2))
+
+
+def applies(family: Family, nature: Nature) -> bool:
+    """Whether a family has something to do on such a tensor that leaves it what it is."""
+    return nature.free and not (nature.symmetric and family in ("sparse", "extreme-rows"))
+
+
+def member(family: Family, tensor: torch.Tensor, nature: Nature, seed: int, attempt: int) -> torch.Tensor:
+    """A new tensor of the same shape, stride and dtype: `tensor` under the family with the seed's parameters.
+
+    Later attempts are milder: nearer to the task's own values. The tensor itself is not written to.
+    """
+    chance = random.Random(f"{family} {seed}")
+    milder = 1.0 / (1 << attempt)
+    made = _MAKERS[family](tensor, nature, chance, milder)
+    if nature.zeros and family == "shift":
+        made.masked_fill_(tensor == 0, 0)
+    return _laid_out_like(made, tensor)
+
+
+def _scale(tensor: torch.Tensor, nature: Nature, chance: random.Random, milder: float) -> torch.Tensor:
+    low, high = HALF_DECADES if tensor.element_size() == 2 else SCALE_DECADES
+    return tensor * float(10.0 ** (milder * chance.uniform(low, high)))
+
+
+def _shift(tensor: torch.Tensor, nature: Nature, chance: random.Random, milder: float) -> torch.Tensor:
+    import torch
+
+    spread = float(torch.std(tensor.reshape(-1)[: 1 << 20].float(), correction=0)) or 1.0
+    way = chance.choice((-1.0, 1.0)) if milder == 1.0 else 1.0  # a domain of positive values bears only one of them
+    return tensor + way * milder * spread * float(4.0 ** chance.random())
+
+
+def _sign(tensor: torch.Tensor, nature: Nature, chance: random.Random, milder: float) -> torch.Tensor:
+    if nature.symmetric:
+        return -tensor
+    return tensor.where(_chosen(tensor, 0.5, chance), -tensor)
+
+
+def _sparse(tensor: torch.Tensor, nature: Nature, chance: random.Random, milder: float) -> torch.Tensor:
+    kept = 1.0 - milder * (1.0 - chance.uniform(0.02, 0.2))
+    return tensor * _chosen(tensor, kept, chance)
+
+
+def _extreme_rows(tensor: torch.Tensor, nature: Nature, chance: random.Random, milder: float) -> torch.Tensor:
+    """Rows of the last axis, elements of a vector. A zero row in the first attempt only: it may be out of domain."""
+    import torch
+
+    shape = tensor.shape[:-1] if tensor.ndim > 1 else tensor.shape
+    rows = shape.numel()
+    factors = torch.ones(rows, dtype=torch.float32)
+    most = 10.0 if tensor.element_size() == 2 else 100.0
+    for _ in range(min(rows, 3)):
+        factors[chance.randrange(rows)] = most ** (milder * chance.uniform(0.5, 1.0))
+    if milder == 1.0:
+        factors[chance.randrange(rows)] = 0.0
+    factors = factors.to(tensor.device, tensor.dtype).reshape(shape)
+    return tensor * (factors.unsqueeze(-1) if tensor.ndim > 1 else factors)
+
+
+def _chosen(tensor: torch.Tensor, share: float, chance: random.Random) -> torch.Tensor:
+    """A random mask of the tensor's shape in which about `share` of the elements are true."""
+    import torch
+
+    generator = torch.Generator(tensor.device).manual_seed(chance.getrandbits(62))
+    drawn = torch.randint(0, 256, tensor.shape, generator=generator, device=tensor.device, dtype=torch.uint8)
+    return drawn < max(1, round(256 * share))
+
+
+def _laid_out_like(made: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    if made.stride() == tensor.stride() and made.dtype == tensor.dtype and made.storage_offset() == 0:
+        return made
+    placed = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    return placed.copy_(made)
+
+
+_MAKERS = {"scale": _scale, "shift": _shift, "sign": _sign, "sparse": _sparse, "extreme-rows": _extreme_rows}

@@ -1,0 +1,79 @@
+"""Which trials a candidate goes through, for which protocols, under which precision flags."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from htam_agent.evaluation.families import FAMILIES
+from htam_agent.evaluation.messages import Family, Regime
+from htam_agent.words import Protocol, Record
+
+KERNELBENCH_TRIALS = 5
+VERIFIED_FACTORS = (3.0, 0.01, -1.0)
+"""Factors on floating inputs besides 1 (KernelBench-Verified)."""
+DECLARED: tuple[Protocol, ...] = ("strict", "verified-fair")
+"""Protocols whose both sides run at the declared precision."""
+
+
+class TrialPlan(Record):
+    """One trial: what is done to the inputs, other parameters or not, under which flags, and for which protocols."""
+
+    label: str
+    factor: float = 1.0
+    family: Family = ""
+    blend: bool = False
+    changed_parameters: bool = False
+    regime: Regime = "declared"
+    protocols: tuple[Protocol, ...]
+
+
+def plan_trials(protocols: Sequence[Protocol], has_parameters: bool, *, flags_matter: bool = False) -> list[TrialPlan]:
+    """The trials of these protocols, those at the declared precision first.
+
+    - `kernelbench`: five of the task's own values.
+    - `verified`, `verified-fair`: its own values times 1, 3, 0.01 and -1.
+    - `strict`: two of its own values at one address; five drawn families (families.py); its own values and random signs
+      with parameters that are changed in place after construction; and those of `verified-fair`, where it is asked for.
+
+    `kernelbench` and `verified` run under the flags as the file leaves them, the other two under the declared
+    precision's. Only where no flag can matter (`flags_matter` false) is a trial shared between the two kinds.
+    """
+    asked = tuple(dict.fromkeys(protocols))
+    literal = tuple(name for name in asked if name not in DECLARED)
+    fair = tuple(name for name in asked if name in DECLARED)
+    if not flags_matter:
+        return _plan(asked, "declared", has_parameters)
+    return [*_plan(fair, "declared", has_parameters), *_plan(literal, "defaults", has_parameters)]
+
+
+def _plan(asked: tuple[Protocol, ...], regime: Regime, has_parameters: bool) -> list[TrialPlan]:
+    if not asked:
+        return []
+
+    def among(*names: Protocol) -> tuple[Protocol, ...]:
+        return tuple(name for name in asked if name in names)
+
+    suffix = "" if regime == "declared" else ", flags as the file leaves them"
+    verified = among("verified", "verified-fair")
+    plain = [TrialPlan(label=f"x1 #1{suffix}", regime=regime, protocols=asked)]
+    if "strict" in asked or "kernelbench" in asked:
+        plain += [
+            TrialPlan(
+                label=f"x1 #{number}{suffix}",
+                regime=regime,
+                protocols=among("kernelbench", *(("strict",) if number == 2 else ())),
+            )
+            for number in range(2, (KERNELBENCH_TRIALS if "kernelbench" in asked else 2) + 1)
+        ]
+    families = [TrialPlan(label=family, family=family, protocols=("strict",)) for family in FAMILIES]
+    changed = [
+        TrialPlan(label="parameters changed", changed_parameters=True, protocols=("strict",)),
+        TrialPlan(label="sign, parameters changed", family="sign", changed_parameters=True, protocols=("strict",)),
+    ]
+    factors = [
+        TrialPlan(label=f"x{factor:g}{suffix}", factor=factor, regime=regime, protocols=among("strict", *verified))
+        for factor in VERIFIED_FACTORS
+    ]
+    own = [*families, *(changed if has_parameters else [])] if "strict" in asked else []
+    # Two plain ones first: they lie at one address. Then the families, by which most of what is wrong is found.
+    return [*plain[:2], *own, *(factors if verified else []), *plain[2:]]
