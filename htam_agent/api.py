@@ -7,9 +7,9 @@ import functools
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
-from htam_agent.errors import RunError
+from htam_agent.errors import RunError, UsageError
 from htam_agent.runs.folder import find_run, new_run_folder
 from htam_agent.runs.records import Result, RunManifest, RunSettings
 from htam_agent.task import Task
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from langgraph.runtime import RunControl
 
+    from htam_agent.batch.results import BatchError
     from htam_agent.graph.context import Context
     from htam_agent.graph.events import Event
     from htam_agent.judging import Evaluation
@@ -157,17 +158,70 @@ async def aoptimize(task: Task | str, *, listen: Callable[[Event], None] | None 
         raise
 
 
-def evaluate(task: Task | str, kernels: str | Path | Iterable[str | Path], **overrides: object) -> Iterator[Evaluation]:
-    """Judge kernel files (or one) against a task, each in a process of its own; yields one Evaluation for each, in
-    order, as they are judged.
+@overload
+def evaluate(
+    task: Task | str,
+    kernels: str | Path | Iterable[str | Path],
+    *,
+    batch: None = None,
+    out: None = None,
+    budget_seconds: None = None,
+    **overrides: object,
+) -> Iterator[Evaluation]: ...
 
-    Raises UsageError when the task or a setting is at fault. A kernel's faults are in its Evaluation.
+
+@overload
+def evaluate(
+    task: None = None,
+    kernels: Iterable[str | Path] = (),
+    *,
+    batch: str | Path,
+    out: str | Path | None = None,
+    budget_seconds: float | None = None,
+    **overrides: object,
+) -> Iterator[Evaluation | BatchError]: ...
+
+
+def evaluate(
+    task: Task | str | None = None,
+    kernels: str | Path | Iterable[str | Path] = (),
+    *,
+    batch: str | Path | None = None,
+    out: str | Path | None = None,
+    budget_seconds: float | None = None,
+    **overrides: object,
+) -> Iterator[Evaluation | BatchError]:
+    """Judge kernel files (or one) against a task, each in a process of its own; yields one Evaluation for each, in
+    order, as they are judged; `to_json()` gives the contract's object.
+
+    With `batch`, a file of JSON lines {"task": ..., "kernel": ...}, in place of `task` and `kernels`: yields what this
+    run adds to the results file `out` (default: `<name>.results.jsonl` beside the batch), grouped by task; entries with
+    a result there are passed over. After `budget_seconds` no further entry begins. A line that cannot be judged is a
+    BatchError. Close the iterator to end early.
+
+    Raises UsageError when the task, a setting or the batch file is at fault. A kernel's faults are in its Evaluation.
     """
+    settings = _settings(overrides)
+    if batch is not None:
+        if task is not None:
+            raise UsageError("A batch names its own tasks and kernels.", "Give a batch, or a task and kernels.")
+        return _evaluate_batch(Path(batch), settings, Path(out) if out else None, budget_seconds)
+    if task is None:
+        raise UsageError("Nothing to evaluate was given.", "Give a task and kernels, or a batch.")
     from htam_agent.judging import evaluate_kernels
 
     task = Task.parse(task) if isinstance(task, str) else task
     given = [kernels] if isinstance(kernels, str | Path) else kernels
-    return evaluate_kernels(task, [Path(kernel) for kernel in given], _settings(overrides))
+    return evaluate_kernels(task, (Path(kernel) for kernel in given), settings)
+
+
+def _evaluate_batch(
+    file: Path, settings: Settings, out: Path | None, budget_seconds: float | None
+) -> Iterator[Evaluation | BatchError]:
+    from htam_agent.batch.running import Batch
+
+    with Batch(file, settings, out=out, budget_seconds=budget_seconds) as opened:
+        yield from opened.run()
 
 
 def as_node(context: Context | None = None) -> Callable[[Mapping[str, Task | str]], dict[str, Result]]:

@@ -58,7 +58,8 @@ class BatchSummary(Record):
     remaining: int
     verdicts: dict[Verdict, int] = Field(default_factory=dict)
     errors: int = 0
-    ended: Literal["complete", "budget", "interrupted"]
+    ended: Literal["complete", "budget", "interrupted", "fault"]
+    """`fault`: the machine kept failing on a task, whose other entries were left for later."""
     repaired_bytes: int = 0
     """Length of a torn last line that was cut off before this run's results were appended."""
     seconds: float = 0.0

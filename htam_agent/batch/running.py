@@ -164,16 +164,17 @@ class Batch:
     def summary(self) -> BatchSummary:
         """How the batch stands."""
         now = self._outcomes.total() - self._before
+        remaining = self._entries - self._before - now
         return BatchSummary(
             batch=str(self._file),
             out=str(self._out),
             entries=self._entries,
             before=self._before,
             now=now,
-            remaining=self._entries - self._before - now,
+            remaining=remaining,
             verdicts={name: self._outcomes[name] for name in VERDICTS if self._outcomes[name]},
             errors=self._outcomes["error"],
-            ended=self._ended,
+            ended="fault" if remaining and self._ended == "complete" else self._ended,
             repaired_bytes=self._results.repaired_bytes,
             seconds=time.monotonic() - self._begin,
         )

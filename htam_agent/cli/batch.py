@@ -1,8 +1,8 @@
 """`htam evaluate --batch`: results as they come, the way on at the end.
 
-Exit codes: 0 every entry has its result, whatever the verdicts; 1 entries remain (the budget ended); 2 every entry has
-its result, and some are errors of the input; 3 the machine failed (those entries are tried again by the next run);
-130 interrupted.
+Exit codes: 0 every entry has its result, whatever the verdicts; 1 entries remain (the budget ended): the same command
+goes on; 2 every entry has its result, and some are errors of the input; 3 the machine failed at some (these are tried
+again by the next run), or so often that the batch ended; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -63,10 +63,12 @@ def exit_code(summary: BatchSummary, again: bool) -> int:
     """See the module's text; `again`: an entry of this run is to be tried again."""
     if summary.ended == "interrupted":
         return INTERRUPTED
-    if again:
+    if summary.ended == "fault":
         return 3
     if summary.remaining:
         return 1
+    if again:
+        return 3
     return 2 if summary.errors else 0
 
 
