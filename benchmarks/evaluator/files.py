@@ -1,4 +1,4 @@
-"""Complete candidate files from a kernel's text, a constructor and a forward: the vendored launcher and nothing else."""
+"""Complete candidate files from a kernel's text, a constructor and a forward: the vendored launcher alone."""
 
 from __future__ import annotations
 

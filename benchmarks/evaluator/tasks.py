@@ -81,9 +81,7 @@ def task_file(checkout: Path, name: str) -> Path:
     level, number = name.split("/")
     found = sorted((checkout / "KernelBench" / f"level{level}").glob(f"{number}_*.py"))
     if not found:
-        sys.exit(
-            f"There is no KernelBench task {name} in {checkout}: give a checkout of ScalingIntelligence/KernelBench."
-        )
+        sys.exit(f"There is no KernelBench task {name} in {checkout}: give a checkout of it.")
     return found[0]
 
 
