@@ -5,6 +5,7 @@ Nothing of the user's task and no candidate ever runs in this process, and torch
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -200,7 +201,10 @@ class Bench:
         if not compiled.ok:
             return not_run(compiled, self.protocols)
         baselines = self.baselines() if timing else None
-        return Evaluation(session, compiled, baselines, self.baseline_reason).run()
+        result = Evaluation(session, compiled, baselines, self.baseline_reason).run()
+        with contextlib.suppress(WorkerError):  # the verdict stands; the next candidate is told of a dead harness
+            session.spares.refill(session)
+        return result
 
     def deep(self, compiled: CompileResult, result: RunResult) -> RunResult:
         """The deep checks of a candidate that `run` found correct (another result is returned as it is): other shapes,

@@ -10,7 +10,7 @@ from htam_agent.evaluation.files import shorten_log
 from htam_agent.evaluation.judge import Subject
 from htam_agent.evaluation.messages import Order
 from htam_agent.evaluation.session import Session
-from htam_agent.evaluation.spares import CANDIDATE_FILE, Spare, prepare_spare, put_file
+from htam_agent.evaluation.spares import CANDIDATE_FILE, Spare, put_file
 from htam_agent.verdict import CompileResult
 
 
@@ -64,9 +64,10 @@ def enter(session: Session, compiled: CompileResult, *, kernels: Path | None = N
 def occupy(session: Session, compiled: CompileResult, *, kernels: Path | None = None) -> Entered:
     """As `enter`, but nothing of the candidate has run yet: `start` is called by the caller, who wants to know more of
     a failure than its reason."""
-    spare = prepare_spare(session)
+    spare = session.spares.take(session)
     try:
         answer = spare.await_ready()
+        session.spares.settle()  # nothing may start beside what is going to be timed
         folder = Path(compiled.folder)
         put_file(folder / CANDIDATE_FILE, spare.cell / CANDIDATE_FILE)
         for file in _binaries(compiled, kernels):

@@ -96,7 +96,7 @@ class Harness:
         hostile = kind == "candidate"
         ours, theirs = Channel.pair(hostile=hostile)
         with theirs:
-            self._channels.append(ours)
+            self._channels = [channel for channel in self._channels if channel.fileno() >= 0] + [ours]
             self._send(Command(op=kind, log=str(log) if log else ""), [theirs.fileno()])
         return Worker(self, self._await("started").pid, kind, ours)
 

@@ -8,15 +8,20 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from htam_agent.backends.base import Backend
-from htam_agent.evaluation.confinement import Cell
+from htam_agent.errors import SettingsError
+from htam_agent.evaluation.confinement import LAYERS, Cell
 from htam_agent.evaluation.judge import Reference
 from htam_agent.evaluation.messages import Loaded
 from htam_agent.evaluation.process import Harness
 from htam_agent.words import Policy, Precision, Protocol, Record
+
+if TYPE_CHECKING:
+    from htam_agent.evaluation.spares import Spares
 
 
 class Limits(Record):
@@ -72,6 +77,7 @@ class Session:
     loaded: Loaded
     descriptors: Sequence[int]
     seeds: Seeds
+    spares: Spares
 
     def log(self, folder: Path, kind: str) -> Path:
         """An empty log of the candidate in `folder`, where the candidate itself cannot reach it by name."""
@@ -91,13 +97,26 @@ class Session:
             cuda=self.backend.name == "cuda",
             environment=environment_in(folder, kernels or folder),
             readable=[*_library_folders(), *([str(kernels.resolve())] if kernels else [])],
-            off=[name.strip() for name in os.environ.get("HTAM_CONFINEMENT_OFF", "").split(",") if name.strip()],
+            off=list(confinement_off()),
             cpu_seconds=int(seconds * (threads + 1)) + 60,
             file_bytes=self.limits.output_bytes,
             room=self.limits.disk_bytes if kernels else 0,
             # The shared buffers and three outputs of the task's own size are no fault of the candidate.
             memory_bytes=self.limits.memory_bytes + 4 * shared,
         )
+
+
+def confinement_off() -> tuple[str, ...]:
+    """The layers that HTAM_CONFINEMENT_OFF names, separated by commas. Raises SettingsError for an unknown one."""
+    names = tuple(filter(None, (name.strip() for name in os.environ.get("HTAM_CONFINEMENT_OFF", "").split(","))))
+    unknown = [name for name in names if name not in LAYERS]
+    if unknown:
+        raise SettingsError(
+            f"HTAM_CONFINEMENT_OFF names {unknown[0]!r}, which is no layer of confinement.",
+            f"Name some of: {', '.join(LAYERS)}.",
+            "confinement-off",
+        )
+    return names
 
 
 def _library_folders() -> list[str]:

@@ -11,17 +11,20 @@ import contextlib
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+from htam_agent.errors import WorkerError
 from htam_agent.evaluation.channel import ChannelError
 from htam_agent.evaluation.files import open_plain
 from htam_agent.evaluation.judge import MachineFault
 from htam_agent.evaluation.messages import Answer, Enter, Order
 from htam_agent.evaluation.process import Gone, Hung, Worker
-from htam_agent.evaluation.session import Session
+from htam_agent.evaluation.session import Session, confinement_off
 
 ENTER_SECONDS = 60.0
+WANTED = {"cuda": 2, "cpp": 1}
+"""A second one runs a candidate's kernels replaced by no-ops; on the CPU a fork is cheap."""
 CANDIDATE_FILE = "candidate.py"
 
 
@@ -32,8 +35,9 @@ class Spare:
     worker: Worker
     cell: Path
     log: Path
-    enter: Enter
-    answer: Answer | None = field(default=None)
+    terms: tuple[object, ...]
+    """What it was set up for; a session with other limits cannot use it."""
+    answer: Answer | None = None
 
     @property
     def scratch(self) -> Path:
@@ -56,6 +60,66 @@ class Spare:
         self.worker.kill()
         shutil.rmtree(self.cell, ignore_errors=True)
         return self.worker.left_behind
+
+
+class Spares:
+    """The spare workers of an open bench, `wanted` of them. One that is dead or set up for something else is
+    replaced."""
+
+    def __init__(self, wanted: int) -> None:
+        self._wanted = wanted
+        self._waiting: list[Spare] = []
+
+    @property
+    def pids(self) -> list[int]:
+        """Their process ids."""
+        return [spare.worker.pid for spare in self._waiting]
+
+    def take(self, session: Session) -> Spare:
+        """A worker that is ready: a spare one or, where none is left, a new one. Raises MachineFault where not even
+        that can be set up."""
+        while self._waiting:
+            spare = self._waiting.pop(0)
+            with contextlib.suppress(MachineFault):
+                if spare.terms == terms_of(session):
+                    spare.await_ready()
+                    return spare
+            spare.end()
+        spare = prepare_spare(session)
+        try:
+            spare.await_ready()
+        except BaseException:
+            spare.end()
+            raise
+        return spare
+
+    def refill(self, session: Session) -> None:
+        """Starts as many as are missing and does not wait for them: they become ready while something is built."""
+        while len(self._waiting) < self._wanted:
+            self._waiting.append(prepare_spare(session))
+
+    def settle(self) -> None:
+        """Waits until nothing starts any more, so that something may be timed; ends what did not start."""
+        for spare in tuple(self._waiting):
+            try:
+                spare.await_ready()
+            except MachineFault:
+                self._waiting.remove(spare)
+                spare.end()
+
+    def close(self) -> None:
+        """Ends all of them. The processes may have ended with the zygote already."""
+        for spare in self._waiting:
+            with contextlib.suppress(WorkerError):
+                spare.worker.kill()
+            shutil.rmtree(spare.cell, ignore_errors=True)
+            spare.log.unlink(missing_ok=True)
+        self._waiting.clear()
+
+
+def terms_of(session: Session) -> tuple[object, ...]:
+    """What a worker is set up for before a file is known."""
+    return session.limits, confinement_off(), tuple(session.descriptors), session.loaded.blueprint
 
 
 def _not_set_up(why: str) -> MachineFault:
@@ -82,7 +146,7 @@ def prepare_spare(session: Session) -> Spare:
     )
     log = session.log(cell, "run")
     worker = session.harness.spawn("candidate", log)
-    spare = Spare(worker, cell, log, enter)
+    spare = Spare(worker, cell, log, terms_of(session))
     # Should it be dead already, waiting for its answer says so.
     with contextlib.suppress(ChannelError):
         worker.tell(Order(enter=enter), session.descriptors)
