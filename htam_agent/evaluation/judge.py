@@ -32,7 +32,7 @@ from htam_agent.evaluation.messages import (
     Trial,
 )
 from htam_agent.evaluation.plans import TrialPlan, plan_trials
-from htam_agent.evaluation.policy import forbidden_operators, library_operators
+from htam_agent.evaluation.policy import forbidden_operators, forbidden_recorded, library_operators
 from htam_agent.evaluation.process import Gone, Hung, Worker
 from htam_agent.evaluation.stages import StageClock, kind_of
 from htam_agent.verdict import Check, Launch
@@ -182,7 +182,8 @@ class Verification:
 
     def run(self) -> None:
         """All trials, or as many as it takes until no protocol calls it correct. Raises Stop for a failure."""
-        self._watched = self._random.randint(1, 3)  # besides the first: a kernel that falls back to torch later on
+        # Besides the first: a kernel that falls back to torch later on. The first is seen both ways.
+        self._watched, self._recorded = self._random.randint(1, 3), {0, self._random.randint(1, 4)}
         plans = self._plans()
         first = plans[0]
         self._attempt(first, exact=True)
@@ -232,18 +233,20 @@ class Verification:
         if not prepared.usable:
             self._dropped.append(f"{plan.label}: {prepared.reason}")
             return
-        self._one(plan, wanted, watch=self._done in (0, self._watched), exact=exact)
+        self._one(plan, wanted, exact=exact)
         self._done += 1
 
     def draw_seed(self) -> int:
         """A fresh secret seed."""
         return self._random.getrandbits(63)
 
-    def _one(self, plan: TrialPlan, wanted: list[ProtocolName], watch: bool, exact: bool) -> None:
-        trial = Trial(shift=self._shift, watch=watch, regime=plan.regime)
+    def _one(self, plan: TrialPlan, wanted: list[ProtocolName], exact: bool) -> None:
+        watch, record = self._done in (0, self._watched), self._done in self._recorded
+        trial = Trial(shift=self._shift, watch=watch, record=record, regime=plan.regime, moved=plan.moved)
         answer = self._subject.order(Order(trial=trial), "run")
-        if watch:
+        if watch or record:
             self._check_operators(answer)
+        if watch:
             self._flags_matter = self._flags_matter or self._runs_library(answer)
         self.launches = self.launches or answer.launches
         self.judge(answer, plan.label, wanted, self._shift, exact=exact)
@@ -304,7 +307,9 @@ class Verification:
             self.checks.append(Check(name=f"{name}: {label}: {finding.name}", passed=False, detail=finding.detail))
 
     def _check_operators(self, answer: Answer) -> None:
-        forbidden = forbidden_operators(answer.operators, self._policy, answer.own_namespaces)
+        own = answer.own_namespaces
+        forbidden = forbidden_operators(answer.operators, self._policy, own)
+        forbidden = forbidden or forbidden_recorded(answer.recorded, self._policy, own)
         if forbidden:
             names = ", ".join(forbidden[:6])
             raise Stop(

@@ -52,7 +52,7 @@ MOVING = {
 
 
 OF_TORCH = {
-    "aten", "prims", "mkldnn", "mkldnn_prepacked", "onednn", "quantized", "_quantized", "quantized_decomposed",
+    "torch", "aten", "prims", "mkldnn", "mkldnn_prepacked", "onednn", "quantized", "_quantized", "quantized_decomposed",
     "xnnpack", "prepacked", "sparse", "static_runtime", "inductor", "torch_attn", "fsdp", "c10d", "c10d_functional",
     "_c10d_functional", "higher_order", "rngprims", "debugprims", "nvprims", "mkl", "cudnn", "flash_attn", "vision",
     "torchvision", "torchao", "symm_mem", "flex_lib", "_nnapi", "_dtensor", "onnx", "onnx_symbolic", "fbgemm",
