@@ -38,6 +38,13 @@ class Times(Record):
     floor: float | None = None
 
 
+class BothSides(Record):
+    """Milliseconds of a call, measured alike on both sides; `reference`: the best baseline."""
+
+    candidate: float
+    reference: float
+
+
 class Check(Record):
     """One named check of an evaluation."""
 
@@ -169,6 +176,18 @@ class RunResult(Record):
     interval: Interval | None = None
     faster: bool = False
     times_ms: Times = Field(default_factory=Times)
+    device_ms: BothSides | None = None
+    """Of a call by events on the device (cuda) or the processor's clock (cpp); with a cold L2 unless it was asked for
+    otherwise."""
+    call_ms: BothSides | None = None
+    """Of a call, one after the other with nothing between them, by the harness's own clock."""
+    launch_bound: bool | None = None
+    """Whether the host, not the device, decides how long the candidate's calls take; null where nothing was launched."""
+    graph_ms: BothSides | None = None
+    """Of a replayed CUDA graph of one call, where a side is launch-bound; null with the reason in the check "graph"."""
+    gpu_before: GpuState | None = None
+    gpu_after: GpuState | None = None
+    """The GPU round the timed calls."""
     launches: list[Launch] = Field(default_factory=list)
     confinement: list[str] = Field(default_factory=list)
     """The layers that were active round the candidate, e.g. ["process-group", "landlock", "no-network"]."""

@@ -49,7 +49,7 @@ class HostBuffer:
     @classmethod
     def create(cls, size: int) -> HostBuffer:
         """A new buffer of `size` bytes. Raises WorkerError when the machine has not the memory."""
-        free = _available_bytes()
+        free = available_bytes()
         if size > free:
             raise WorkerError(
                 f"{size / 2**30:.1f} GiB of shared memory are needed and {free / 2**30:.1f} GiB are free.",
@@ -67,7 +67,8 @@ class HostBuffer:
             self.descriptor = -1
 
 
-def _available_bytes() -> int:
+def available_bytes() -> int:
+    """Bytes of memory that this machine can still give without swapping."""
     with open("/proc/meminfo", encoding="ascii") as lines:
         for line in lines:
             if line.startswith("MemAvailable:"):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import traceback
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,12 +14,16 @@ from htam_agent.evaluation import flags
 from htam_agent.evaluation.auditing import Audit
 from htam_agent.evaluation.buffers import SharedBuffer, open_buffer
 from htam_agent.evaluation.channel import Channel, Closed
+from htam_agent.evaluation.conditions import timed_conditions
 from htam_agent.evaluation.confinement import confine
 from htam_agent.evaluation.loading import Inputs, call, first_line, is_out_of_memory, working_dtype
 from htam_agent.evaluation.messages import Answer, Enter, Measure, Order, Trial
+from htam_agent.evaluation.ordering import call_late
+from htam_agent.evaluation.poison import poison
+from htam_agent.evaluation.repeating import Repeater
 from htam_agent.evaluation.state import StateMismatch, match_state
-from htam_agent.evaluation.timing import Stopwatch
 from htam_agent.evaluation.trees import UnsupportedValue, extent_of, flat_span, flatten, specs_of, unflatten, view
+from htam_agent.evaluation.watching import namespaces, observed
 from htam_agent.verdict import Launch
 
 if TYPE_CHECKING:
@@ -67,7 +71,7 @@ class Candidate:
             if order.audit:
                 self._audit = self._audit or Audit()
                 return Answer(ok=True, loaded=self._audit.seen())
-            return self._hand_over_last()
+            return self._hand_over_kept(order)
         except (Refused, StateMismatch, UnsupportedValue) as error:
             return Answer(ok=False, reason=str(error)[:2000])
         except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt too: the file's code raised it
@@ -88,17 +92,18 @@ class Candidate:
         self._plan = order.blueprint
         active, missing = confine(order.cell)
         torch.set_num_threads(order.blueprint.threads)
-        flags.set_declared(order.blueprint.precision)
+        flags.set_defaults()  # what the file makes of them is left for the protocols that ask for it
         device = order.blueprint.device
         self._buffers: list[SharedBuffer] = [
             open_buffer(device, descriptor, size)
             for descriptor, size in zip(descriptors, order.buffer_sizes, strict=True)
         ]
-        self._stopwatch = Stopwatch(device)
+        self._repeater = Repeater(device)
+        self._stopwatch = self._repeater.stopwatch
         return Answer(ok=True, active=active, missing=missing)
 
     def _import(self) -> Answer:
-        self._known = _namespaces()
+        self._known = namespaces()
         module = types.ModuleType(MODULE)
         module.__file__ = self._file
         sys.modules[MODULE] = module
@@ -127,56 +132,76 @@ class Candidate:
             model = model.to(wanted)
         self._model: nn.Module = model.train(self._plan.training)
         self._state, names = match_state(self._model, self._plan.state)
+        self._left_flags = flags.read_tf32()
+        flags.set_declared(self._plan.precision)
         return Answer(ok=True, reason=names)
 
     def _trial(self, order: Trial) -> Answer:
         import torch
 
+        if order.moved:
+            self._move_state()
         if order.load_state:
             self._load_state()
-        self._poison()
-        inputs = self._inputs(order.shift)
-        with torch.no_grad(), _watched(order.watch) as operators:
-            outputs = call(self._model, inputs)
+        poison(self._plan.output_bytes, self._plan.device)
         self._stopwatch.synchronize()
+        if order.regime == "defaults":
+            flags.set_tf32(*self._left_flags)
+        else:
+            flags.set_declared(self._plan.precision)
+        inputs = self._inputs(order.shift, order.slot)
+        run = functools.partial(call, self._model, inputs)
+        with torch.no_grad(), observed(order.watch, order.record) as ran:
+            outputs = call_late(run, flatten(inputs)[1], self._stopwatch.occupy) if order.ordered else run()
+        if not order.ordered:  # else the outputs are taken from the current stream, as whoever calls it would
+            self._stopwatch.synchronize()
         answer = self._hand_over(outputs)
         self._dump_state()
         recorded = getattr(self._module, "LAUNCHES", None)
         return answer.model_copy(
             update={
-                "operators": operators[:400],
-                "own_namespaces": sorted(_namespaces() - self._known) if order.watch else [],
+                "operators": ran.operators,
+                "recorded": ran.recorded,
+                "own_namespaces": sorted(namespaces() - self._known) if order.watch or order.record else [],
                 "launches": _launches(recorded),
                 "unlaunched": isinstance(recorded, list) and not recorded,
             }
         )
 
     def _measure(self, order: Measure) -> Answer:
-        import torch
-
-        inputs = self._inputs(0)
-        function: Callable[[], object] = lambda: call(self._model, inputs)  # noqa: E731
-        with torch.no_grad():
+        calls = [functools.partial(call, self._model, self._inputs(0, slot)) for slot in range(order.slots)]
+        with timed_conditions(lambda: flags.set_declared(self._plan.precision)):
             if order.warm_seconds > 0:
-                return Answer(ok=True, milliseconds=[self._stopwatch.warm(function, order.warm_seconds)])
+                return Answer(ok=True, milliseconds=[self._stopwatch.warm(calls, order.warm_seconds)])
             if order.alone:
                 self._load_state()
-            times, outputs = self._stopwatch.block(function, order.calls, alone=order.alone)
-        self._last_outputs: object = outputs
-        watch = self._stopwatch
-        return Answer(ok=True, milliseconds=times, first_ms=watch.first_ms, hidden_ms=watch.hidden_ms)
+            taken = self._repeater.repeat(order, calls, alone=order.alone)
+        return Answer(
+            ok=True,
+            reason=taken.reason,
+            milliseconds=taken.milliseconds,
+            first_ms=taken.first_ms,
+            hidden_ms=taken.hidden_ms,
+        )
 
-    def _hand_over_last(self) -> Answer:
-        """The outputs of the last timed call, which are then freed: the reference keeps none either."""
-        answer = self._hand_over(self._last_outputs)
-        self._last_outputs = None
+    def _hand_over_kept(self, order: Order) -> Answer:
+        """The outputs of the last timed call on one set of inputs; all are then freed, unless they are to be kept."""
+        answer = self._hand_over(self._repeater.kept(order.kept))
+        if not order.keep:
+            self._repeater.forget()
         return answer
 
-    def _inputs(self, shift: int) -> Inputs:
-        memory = self._buffers[0].memory
-        value = unflatten(self._plan.inputs, [view(memory, spec, shift) for spec in self._plan.input_tensors])
+    def _inputs(self, shift: int, slot: int = 0) -> Inputs:
+        memory, place = self._buffers[0].memory, shift + slot * self._plan.slot_bytes
+        value = unflatten(self._plan.inputs, [view(memory, spec, place) for spec in self._plan.input_tensors])
         assert isinstance(value, list | dict)
         return value
+
+    def _move_state(self) -> None:
+        """Parameters and buffers to new addresses, by what `.to()` does: a pointer that a file has kept is stale."""
+        apply: Callable[[Callable[[torch.Tensor], torch.Tensor]], object] = self._model._apply
+        apply(lambda tensor: tensor.clone())
+        self._state, _ = match_state(self._model, self._plan.state)
 
     def _load_state(self) -> None:
         import torch
@@ -191,13 +216,6 @@ class Candidate:
             if tensor is not None:
                 target = view(self._buffers[1].memory, entry.spec)
                 flat_span(target).copy_(flat_span(_like(tensor.detach(), target)))
-        self._stopwatch.synchronize()
-
-    def _poison(self) -> None:
-        """Fills free memory of the outputs' size with NaN patterns: a kernel that relies on zeros is found out."""
-        import torch
-
-        torch.full((self._plan.output_bytes,), 255, dtype=torch.uint8, device=self._plan.device)
         self._stopwatch.synchronize()
 
     def _hand_over(self, outputs: object) -> Answer:
@@ -229,51 +247,12 @@ def _as_list(value: object) -> list[object]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-@contextmanager
-def _watched(watch: bool) -> Iterator[list[str]]:
-    """Collects the names of ATen and custom operators that run inside, each once, in order."""
-    names: dict[str, None] = {}
-    collected: list[str] = []
-    if not watch:
-        yield collected
-        return
-    with _watcher(names):
-        yield collected
-    collected.extend(names)
-
-
-def _watcher(names: dict[str, None]) -> AbstractContextManager[object]:
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    def dispatch(
-        self: object,
-        func: torch._ops.OpOverload,
-        kinds: Sequence[type],
-        args: tuple[object, ...] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
-        names[str(func.overloadpacket)] = None
-        return func(*args, **(kwargs or {}))
-
-    # torch's mode has no type information: a class statement would be an untyped call in a typed context.
-    kind = types.new_class("Watcher", (TorchDispatchMode,), {}, lambda body: body.update(__torch_dispatch__=dispatch))
-    watcher: AbstractContextManager[object] = kind()
-    return watcher
-
-
 def warm_up() -> None:
     """Makes torch import what a candidate's first calls need (some 0.8 s): in the zygote, once."""
     import torch
 
-    with _watched(True), torch.no_grad(), torch.device("cpu"):
+    with observed(True, False), torch.no_grad(), torch.device("cpu"):
         flatten(torch.nn.Linear(1, 1).weight.detach().clone())
-
-
-def _namespaces() -> set[str]:
-    """Namespaces of all operators that are registered with torch in this process."""
-    import torch
-
-    return {name.partition("::")[0] for name in torch._C._dispatch_get_all_op_names()}
 
 
 def _launches(recorded: object) -> list[Launch]:

@@ -1,22 +1,30 @@
-"""Rounds of A B B A between the reference and one candidate, driven from the main process."""
+"""Rounds of A B B A between the reference and one candidate, driven from the main process.
+
+Every round has values that were never there before, in each of the slots that calls take in turn. Where a block ends is
+drawn at random, so that no call can be left out: after a block the outputs of its last call on one slot, drawn when it
+has ended, are compared. Long blocks between the rounds prove the times by this process's clock (proof.py).
+"""
 
 from __future__ import annotations
 
 import math
 import random
+import statistics
 import time
 
+from htam_agent.evaluation import proof
+from htam_agent.evaluation.activity import works_on
 from htam_agent.evaluation.judge import Reference, Stop, Subject, Verification
-from htam_agent.evaluation.messages import Answer, Ask, Block, Measure, Order, Prepare, Trial, Variant, Warm
+from htam_agent.evaluation.messages import Answer, Blueprint, Measure, Order, Prepare, Trial, Variant
+from htam_agent.evaluation.proof import FirstCalls
+from htam_agent.evaluation.rounds import Rounds
+from htam_agent.evaluation.sides import Seen, Sides
 from htam_agent.evaluation.timing import (
     LEAST_ROUNDS,
     ROBUST_ROUNDS,
-    Span,
     calls_for,
-    clocks_disagree,
     more_calls,
     settled,
-    typical,
     works_elsewhere,
 )
 from htam_agent.words import Protocol
@@ -24,31 +32,18 @@ from htam_agent.words import Protocol
 WARM_SECONDS = {"cpu": 0.1, "cuda": 0.05}
 BUDGET_SECONDS = {"cpu": 2.0, "cuda": 0.5}
 MOST_ROUNDS = 60
-
-
-class Rounds:
-    """What the rounds gave: one ratio each, and milliseconds of the blocks' medians on both sides."""
-
-    def __init__(self) -> None:
-        self.ratios: list[float] = []
-        self.reference: list[float] = []
-        self.candidate: list[float] = []
-        self.busy_elsewhere: list[str] = []
-        self.ours: list[Span] = []
-        self.theirs: list[Span] = []
-        self.idle_ms = 0.0
-        self.refreshed = 0
-
-    @property
-    def distrust(self) -> str:
-        """Why the candidate's own times cannot be believed; empty when they can."""
-        if 2 * len(self.busy_elsewhere) > len(self.ours):
-            return self.busy_elsewhere[0]
-        return clocks_disagree(self.ours, self.theirs, self.idle_ms)
+MOST_PROOF_CALLS = {"cpu": 50_000, "cuda": 8192}
+CHEAP_SECONDS = 0.02
+"""A comparison that takes no longer is made after each block of a round, else after one of them."""
+PROOF_ROUNDS = (1, 3, 5)
 
 
 class Clocking:
-    """The timing of one candidate against one variant of the reference. The device's lock is held by the caller."""
+    """The timing of one candidate against one variant of the reference. The device's lock is held by the caller.
+
+    `alone`: calls write inputs or state, so that there is one slot, and what is compared is one more call on both as
+    they were.
+    """
 
     def __init__(
         self,
@@ -56,34 +51,41 @@ class Clocking:
         subject: Subject,
         verification: Verification,
         protocol: Protocol,
-        device: str,
+        blueprint: Blueprint,
         seed: int,
         *,
         writes_inputs: bool = False,
         stateful: bool = False,
+        cold: bool = True,
     ) -> None:
         self._reference = reference
         self._subject = subject
         self._verification = verification
         self._protocol = protocol
-        self._device = device
-        self._kind = "cpu" if device == "cpu" else "cuda"
+        self._plan = blueprint
+        self._device = blueprint.device
+        self._kind = "cpu" if blueprint.device == "cpu" else "cuda"
         self._random = random.Random(seed)
         self._writes_inputs = writes_inputs
         self._alone = writes_inputs or stateful
+        self._cold = cold
+        self._blends: bool | None = None
+        self._comparing = 0.0
 
     def run(self, variant: Variant) -> Rounds:
         """Rounds until the interval is narrow or the budget ends, at least as many as an interval needs.
 
-        Every round has other values, and the outputs of one of its calls are compared. Raises Stop when the candidate
-        fails, or is wrong in a timed call.
+        Raises Stop when the candidate fails, or is wrong in a timed call.
         """
-        rounds = Rounds()
-        self._begin(variant, rounds)
+        self._sides = Sides(self._reference, self._subject, variant)
+        rounds = Rounds(self._kind, 1 if self._alone else self._plan.slots)
+        self._begin(rounds)
         deadline, robust = time.monotonic() + BUDGET_SECONDS[self._kind], ROBUST_ROUNDS[self._kind]
         while len(rounds.ratios) < MOST_ROUNDS:
-            self._round(variant, rounds)
+            self._round(rounds)
             done, late = len(rounds.ratios), time.monotonic() - deadline
+            if done in PROOF_ROUNDS:
+                deadline += self._prove(rounds)
             if done >= LEAST_ROUNDS and settled(rounds.ratios):
                 break
             # Long calls fit few rounds into the budget: they get as much again for an interval without the extremes.
@@ -91,80 +93,150 @@ class Clocking:
                 break
             if self._subject.left() < 10.0:
                 break
+        self._end(rounds)
         return rounds
 
-    def _begin(self, variant: Variant, rounds: Rounds) -> None:
+    def _begin(self, rounds: Rounds) -> None:
         """One judged call on the inputs that will be timed, then both sides run until they are warm."""
         self._reference.prepare(Prepare(seed=self._verification.draw_seed()))
-        answer = self._subject.order(Order(trial=Trial()), "time")
-        self._judge(answer, "timed inputs", state=True)
+        answer = self._subject.order(Order(trial=Trial(ordered=self._kind == "cuda")), "time")
+        self._judge(answer, "a call whose inputs arrive late" if self._kind == "cuda" else "timed inputs", state=True)
+        for slot in range(1, rounds.slots):
+            self._reference.prepare(Prepare(seed=self._verification.draw_seed(), redraw=False, slot=slot, expect=False))
         seconds = WARM_SECONDS[self._kind]
-        told = self._reference.ask(Ask(warm=Warm(variant=variant, seconds=seconds))).timed
-        assert told is not None, "a warm is answered by times"
-        rounds.idle_ms = told.idle_ms
-        self._reference_calls = calls_for(_credible(told.milliseconds)[0], self._device)
-        warm = self._subject.order(Order(measure=Measure(warm_seconds=seconds)), "time")
-        self._candidate_calls = calls_for(_credible(warm.milliseconds)[0], self._device)
+        self._their_calls = calls_for(self._sides.warm_theirs(seconds), self._device)
+        self._our_calls = calls_for(self._sides.warm_ours(seconds, rounds.slots), self._device)
+        self._our_call_ms = 0.0
 
-    def _round(self, variant: Variant, rounds: Rounds) -> None:
-        self._refresh(rounds)
-        first = self._reference_block(variant, rounds)
-        ours = self._candidate_block(rounds) + self._candidate_block(rounds)
-        self._compare_a_call()
-        theirs = typical(first + self._reference_block(variant, rounds))
-        rounds.reference.append(theirs)
-        rounds.candidate.append(typical(ours))
-        rounds.ratios.append(theirs / max(typical(ours), 1e-9))
+    def _round(self, rounds: Rounds) -> None:
+        turns = rounds.slots if self._our_calls > 1 else 1
+        self._refresh(turns)
+        theirs = self._their_block(rounds, turns, first=True)
+        ours = self._our_blocks(rounds, turns)
+        theirs += self._their_block(rounds, turns)
+        rounds.reference.append(statistics.median(theirs))
+        rounds.candidate.append(statistics.median(ours))
+        rounds.ratios.append(rounds.reference[-1] / max(rounds.candidate[-1], 1e-9))
 
-    def _refresh(self, rounds: Rounds) -> None:
+    def _refresh(self, turns: int) -> None:
         """Other values at the same addresses, in the domain of the inputs: a blend of two draws, times a factor."""
-        factor = 1.0 - 0.25 * self._random.random()
-        seed = self._random.getrandbits(56)
-        self._values = Prepare(seed=seed, factor=factor, redraw=False, blend=True)
-        if not self._reference.prepare(self._values).usable:
-            self._values = Prepare(seed=seed)
-            self._reference.prepare(self._values)
-        rounds.refreshed += 1
+        self._values = [self._other_values(slot) for slot in range(turns)]
+        if self._blends is None:
+            self._blends = self._reference.prepare(self._values[0].model_copy(update={"expect": True})).usable
+            if not self._blends:
+                self._values = [self._other_values(slot) for slot in range(turns)]
+        for values in self._values:
+            self._reference.prepare(values)
 
-    def _compare_a_call(self) -> None:
-        """Judges the outputs of the round's last call. Where calls move inputs or state on, that is one more call,
-        timed like the others and on both as they were."""
-        if self._writes_inputs:
-            self._reference.prepare(self._values)
-        if self._alone:
-            self._subject.order(Order(measure=Measure(calls=1, alone=True)), "time")
-        answer = self._subject.order(Order(hand_over=True), "time")
-        self._judge(answer, "a timed call", state=False)
+    def _other_values(self, slot: int) -> Prepare:
+        factor, seed = 1.0 - 0.25 * self._random.random(), self._random.getrandbits(56)
+        if self._blends is False:
+            return Prepare(seed=seed, slot=slot, expect=False)
+        return Prepare(seed=seed, factor=factor, redraw=False, blend=True, slot=slot, expect=False)
 
-    def _reference_block(self, variant: Variant, rounds: Rounds) -> list[float]:
-        begin = time.perf_counter()
-        told = self._reference.ask(Ask(block=Block(variant=variant, calls=self._reference_calls))).timed
-        assert told is not None, "a block is answered by times"
-        wall = (time.perf_counter() - begin) * 1e3
-        rounds.theirs.append(Span(wall, sum(told.milliseconds) + told.first_ms, self._reference_calls))
-        return told.milliseconds
+    def _their_block(self, rounds: Rounds, turns: int, first: bool = False) -> list[float]:
+        seen = self._sides.theirs(self._their_calls, min(turns, self._their_calls), cold=self._cold)
+        if first and len(seen.milliseconds) > 2 * turns > 2:
+            rounds.their_first = _added(rounds.their_first, seen.milliseconds[1:turns], seen.milliseconds[turns:])
+        elif first and turns == 1 and self._kind == "cpu":
+            rounds.their_first = _added(rounds.their_first, [seen.first_ms], seen.milliseconds)
+        self._their_calls = more_calls(self._their_calls, seen.wall_ms, self._device)
+        return seen.milliseconds
 
-    def _candidate_block(self, rounds: Rounds) -> list[float]:
-        begin = time.perf_counter()
-        answer = self._subject.order(Order(measure=Measure(calls=self._candidate_calls)), "time")
-        wall = (time.perf_counter() - begin) * 1e3
-        block = _credible(answer.milliseconds, self._candidate_calls)
-        rounds.ours.append(Span.of(wall, block, *_credible([answer.first_ms + 1e-9])))
-        elsewhere = works_elsewhere(block, answer.hidden_ms)
+    def _our_blocks(self, rounds: Rounds, turns: int) -> list[float]:
+        """Calls on values that were never there, then two blocks' worth, cut at a place that is drawn."""
+        fresh = self._our_block(rounds, turns, turns).milliseconds[1:] if turns > 1 else []
+        whole = 2 * self._our_calls
+        cut = self._random.randint(1, whole - 1)
+        both = self._comparing < CHEAP_SECONDS
+        one = self._random.random() < 0.5
+        taken: list[float] = []
+        for calls, compare in ((cut, both or one), (whole - cut, both or not one)):
+            seen = self._our_block(rounds, calls, turns)
+            taken += seen.milliseconds
+            if turns == 1 and not taken[1:] and self._kind == "cpu":
+                rounds.our_first = _added(rounds.our_first, [seen.first_ms], seen.milliseconds)
+            if compare:
+                self._compare_a_call(rounds, min(turns, calls))
+            if turns == 1 and not self._alone:
+                self._refresh(turns)  # few calls, each on values that were never there
+        if fresh:
+            rounds.our_first = _added(rounds.our_first, fresh, taken)
+        return taken
+
+    def _our_block(self, rounds: Rounds, calls: int, turns: int) -> Seen:
+        seen = self._sides.ours(calls, turns, cold=self._cold)
+        rounds.blocks += 1
+        elsewhere = works_elsewhere(seen.milliseconds, seen.hidden_ms)
         if elsewhere:
             rounds.busy_elsewhere.append(elsewhere)
-        # By the harness's own clock: a claim of long calls buys no short blocks, whose sum nothing vouches for.
-        self._candidate_calls = more_calls(self._candidate_calls, wall, self._device)
-        return block
+        if calls >= self._our_calls / 2:
+            self._our_call_ms = seen.wall_ms / calls
+            # By the harness's own clock: a claim of long calls buys no short blocks.
+            scaled = seen.wall_ms * self._our_calls / calls
+            self._our_calls = more_calls(self._our_calls, scaled, self._device)
+        return seen
 
-    def _judge(self, answer: Answer, label: str, state: bool) -> None:
-        self._verification.judge(answer, label, [self._protocol], state=state)
+    def _prove(self, rounds: Rounds) -> float:
+        """A block that is long enough by this process's clock, as many empty calls beside it, and what the reference
+        makes of the same. Returns the seconds that it took."""
+        begin = time.monotonic()
+        turns = min(rounds.slots, len(self._values))
+        wanted = proof.LEAST_MS * self._random.uniform(1.1, 1.3)
+        guess = max(self._our_call_ms, wanted / MOST_PROOF_CALLS[self._kind])
+        calls = max(1, math.ceil(wanted / guess))
+        seen = self._sides.ours(calls, turns, summary=True, cold=self._cold)
+        if seen.wall_ms < proof.LEAST_MS and calls < MOST_PROOF_CALLS[self._kind]:
+            calls = min(MOST_PROOF_CALLS[self._kind], math.ceil(calls * 1.2 * wanted / max(seen.wall_ms, 1e-3)))
+            seen = self._sides.ours(calls, turns, summary=True, cold=self._cold)
+        if not self._alone:
+            self._compare_a_call(rounds, min(turns, calls))
+        empty = self._sides.theirs(calls, turns, empty=True, summary=True, cold=self._cold)
+        rounds.ours.append(proof.Block(seen.milliseconds[0], seen.wall_ms, empty.wall_ms, calls, seen.first_ms))
+        if self._kind == "cpu":
+            self._strain(rounds, turns)
+        return time.monotonic() - begin
+
+    def _strain(self, rounds: Rounds, turns: int) -> None:
+        """The reference's own clocks on a processor that others may use too."""
+        calls = max(1, 2 * self._their_calls)
+        told = self._sides.theirs(calls, turns, summary=True)
+        empty = self._sides.theirs(calls, turns, empty=True, summary=True)
+        rounds.theirs.append(proof.Block(told.milliseconds[0], told.wall_ms, empty.wall_ms, calls, told.first_ms))
+
+    def _end(self, rounds: Rounds) -> None:
+        """What may be left of the proof; then whether the process rests, and whether an output changes afterwards."""
+        while len(rounds.ours) < proof.BLOCKS and self._subject.left() > 10.0:
+            self._prove(rounds)
+        turns = min(rounds.slots, len(self._values))
+        calls = max(turns, self._our_calls)
+        self._sides.ours(calls, turns, cold=self._cold)
+        rounds.works_on = works_on(self._subject.worker.pid)
+        if not self._alone:
+            self._compare_a_call(rounds, turns)
+
+    def _compare_a_call(self, rounds: Rounds, turns: int) -> None:
+        """Judges the outputs of the last call on a slot that is drawn now. Where calls move inputs or state on, that is
+        one more call, timed like the others and on both as they were."""
+        begin = time.monotonic()
+        slot = self._random.randrange(turns)
+        values = self._values[slot].model_copy(update={"expect": True, "write": self._writes_inputs})
+        if not self._reference.prepare(values).usable:
+            rounds.skipped += 1
+            return
+        if self._alone:
+            self._subject.order(Order(measure=Measure(calls=1, alone=True)), "time")
+        answer = self._subject.order(Order(hand_over=True, kept=slot), "time")
+        self._judge(answer, "a timed call", state=False, slot=slot)
+        rounds.compared += 1
+        self._comparing = time.monotonic() - begin
+
+    def _judge(self, answer: Answer, label: str, state: bool, slot: int = 0) -> None:
+        place = slot * self._plan.slot_bytes
+        self._verification.judge(answer, label, [self._protocol], place, state=state)
         if self._verification.verdicts[self._protocol] != "correct":
             raise Stop("wrong", "time", self._verification.reasons[self._protocol])
 
 
-def _credible(milliseconds: list[float], count: int = 1) -> list[float]:
-    """The times of `count` calls. Raises Stop for others than finite ones above zero."""
-    if len(milliseconds) != count or not all(math.isfinite(time_ms) and time_ms > 0.0 for time_ms in milliseconds):
-        raise Stop("quarantined", "time", "the candidate's process gave times that cannot be")
-    return milliseconds
+def _added(calls: FirstCalls, fresh: list[float], again: list[float]) -> FirstCalls:
+    return FirstCalls([*calls.fresh, *fresh], [*calls.again, *again])

@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Sequence
 
+from htam_agent.backends.nvml import snapshot
 from htam_agent.evaluation.baselines import best_variant
 from htam_agent.evaluation.clock_checks import clock_checks, native_reason
 from htam_agent.evaluation.clocking import Clocking
@@ -18,7 +19,7 @@ from htam_agent.evaluation.rounds import Rounds
 from htam_agent.evaluation.session import Session
 from htam_agent.evaluation.sides import Sides
 from htam_agent.evaluation.timing import device_lock, to_interval
-from htam_agent.verdict import Check, CompileResult, RunResult, Speedups, Times
+from htam_agent.verdict import BothSides, Check, CompileResult, GpuState, RunResult, Speedups, Times
 from htam_agent.words import Protocol, Stage, Verdict
 
 BANDWIDTH_MARGIN = 1.05
@@ -131,7 +132,7 @@ class Evaluation:
             self._facts.update(gpu_before=before, gpu_after=self._gpu_state())
 
     def _gpu_state(self) -> GpuState | None:
-        """Clocks, power and temperature of the device; None on a processor, or where the driver's library says nothing."""
+        """Clocks, power and temperature of the device; None on a processor, or where nothing can be read."""
         return None if self._session.device_name == "cpu" else snapshot(self._session.index)
 
     def _call_facts(self, sides: Sides) -> dict[str, object]:

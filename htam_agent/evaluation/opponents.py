@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from htam_agent.evaluation import flags
+from htam_agent.evaluation.conditions import timed_conditions
 from htam_agent.evaluation.loading import Inputs, call, failure, is_out_of_memory
 from htam_agent.evaluation.messages import Block, Load, Timed, Variant, Warm
-from htam_agent.evaluation.timing import Stopwatch
+from htam_agent.evaluation.repeating import Repeater, Taken
+from htam_agent.evaluation.stopwatch import Call
 
 if TYPE_CHECKING:
     from torch import nn
@@ -21,26 +24,33 @@ class Opponents:
         self._order = order
         self._model = model
         self._compiled: Callable[..., object] | None = None
-        self.stopwatch = Stopwatch(order.device)
+        self._repeater = Repeater(order.device)
+        self.stopwatch = self._repeater.stopwatch
 
-    def warm(self, order: Warm, inputs: Inputs) -> Timed:
+    def warm(self, order: Warm, inputs: Sequence[Inputs]) -> Timed:
         """Runs a variant until it is warm; the one time is the mean of a call."""
-        timed = self._timed(order.variant, inputs, lambda function: [self.stopwatch.warm(function, order.seconds)])
-        return timed.model_copy(update={"idle_ms": self.stopwatch.idle_ms()})
+        watch = self.stopwatch
+        timed = self._timed(order.variant, inputs, lambda calls: Taken([watch.warm(calls, order.seconds)]))
+        self._repeater.forget()
+        return timed
 
-    def block(self, order: Block, inputs: Inputs) -> Timed:
-        """Times a block of calls."""
-        timed = self._timed(order.variant, inputs, lambda function: self.stopwatch.block(function, order.calls)[0])
-        return timed.model_copy(update={"first_ms": self.stopwatch.first_ms})
+    def block(self, order: Block, inputs: Sequence[Inputs]) -> Timed:
+        """Times a block of calls, or of nothing: what the harness's clock sees of that is no call's."""
+        if order.empty:
+            taken = self._repeater.repeat(order, [_nothing] * order.slots)
+            return Timed(milliseconds=taken.milliseconds, reason=taken.reason)
+        return self._timed(order.variant, inputs, lambda calls: self._repeater.repeat(order, calls))
 
-    def _timed(self, variant: Variant, inputs: Inputs, measure: Callable[[Callable[[], object]], list[float]]) -> Timed:
-        import torch
+    def forget(self) -> None:
+        """Frees what timed calls left: outputs, a captured graph."""
+        self._repeater.forget()
 
-        flags.set_variant(variant, self._order.precision)
+    def _timed(self, variant: Variant, inputs: Sequence[Inputs], measure: Callable[[Sequence[Call]], Taken]) -> Timed:
         try:
-            model = self._model if variant != "compile" else self._compile()
-            with torch.no_grad():
-                return Timed(milliseconds=measure(lambda: call(model, inputs)))
+            with timed_conditions(lambda: flags.set_variant(variant, self._order.precision)):
+                model = self._model if variant != "compile" else self._compile()
+                taken = measure([functools.partial(call, model, values) for values in inputs])
+            return Timed(milliseconds=taken.milliseconds, first_ms=taken.first_ms, reason=taken.reason)
         except Exception as error:  # the task's code ran, or torch.compile gave up: both are told apart here
             if variant != "compile":
                 raise failure(self._order.task, "task-forward", "fails while it is timed", error) from error
@@ -56,6 +66,10 @@ class Opponents:
             compiled: Callable[..., object] = torch.compile(self._model)
             self._compiled = compiled
         return self._compiled
+
+
+def _nothing() -> None:
+    """What an empty block calls."""
 
 
 def theoretical_bandwidth(device: str) -> float:

@@ -1,10 +1,8 @@
-"""Timing: the stopwatch that both sides use, and the statistics of the ratio.
+"""Timing: how many calls a block has, and the statistics of the ratio.
 
 Both sides run the same code on the same shared inputs in processes with the same allocator, A B B A in turn, never at
-once. On CUDA every call stands between two events with a cold L2 (a buffer of twice its size is written before the
-first event); on the CPU every call is timed by the monotonic clock. The speedup is the median over rounds of the
-ratio of the blocks' medians; its interval is distribution-free (order statistics; Hahn and Meeker, Statistical
-Intervals, 5.2).
+once. The speedup is the median over rounds of the ratio of the blocks' medians; its interval is distribution-free
+(order statistics; Hahn and Meeker, Statistical Intervals, 5.2).
 """
 
 from __future__ import annotations
@@ -16,17 +14,12 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from htam_agent.errors import WorkerError
 from htam_agent.verdict import Interval
-
-if TYPE_CHECKING:
-    import torch
 
 CONFIDENCE = 0.95
 LEAST_ROUNDS = 6
@@ -38,92 +31,7 @@ NARROW = 0.02
 MOST_CALLS = 1000
 LOCK_SECONDS = 1800.0
 """Longest wait for a device that others time on."""
-IDLE_CALLS = 32
-BLOCK_SECONDS = {"cpu": 0.06, "cuda": 0.015}
-
-
-class Stopwatch:
-    """Times calls on one device. On CUDA it owns the flush buffer (2 x L2, at least 64 MiB)."""
-
-    def __init__(self, device: str) -> None:
-        self._device = device
-        self.hidden_ms = 0.0
-        """Milliseconds for which the device went on after the last call of a CUDA block had ended by its events."""
-        self.first_ms = 0.0
-        """Milliseconds of a CPU block's first call, which is not among its times."""
-        self._flush: torch.Tensor | None = None
-        if device != "cpu":
-            import torch
-
-            size = max(64 << 20, 2 * torch.cuda.get_device_properties(device).L2_cache_size)
-            self._flush = torch.empty(size // 4, dtype=torch.int32, device=device)
-
-    def warm(self, call: Callable[[], object], seconds: float) -> float:
-        """Runs `call` for at least `seconds` and twice; milliseconds of a call, the first one left out."""
-        call()
-        self.synchronize()
-        begin = time.perf_counter()
-        calls = 0
-        while calls < 1 or time.perf_counter() - begin < seconds:
-            call()
-            self.synchronize()
-            calls += 1
-        return (time.perf_counter() - begin) * 1e3 / calls
-
-    def block(self, call: Callable[[], object], calls: int, *, alone: bool = False) -> tuple[list[float], object]:
-        """Milliseconds of each of `calls` calls, and the last call's result. On a CPU an untimed call comes first,
-        unless `alone`."""
-        return self._block_cpu(call, calls, alone) if self._flush is None else self._block_cuda(call, calls)
-
-    def idle_ms(self) -> float:
-        """Milliseconds that a block takes for each call beside what it times; the median of three blocks of nothing."""
-        beside = []
-        for _ in range(3):
-            begin = time.perf_counter()
-            times, _ = self.block(lambda: None, IDLE_CALLS)
-            beside.append(((time.perf_counter() - begin) * 1e3 - sum(times)) / IDLE_CALLS)
-        return max(0.0, statistics.median(beside))
-
-    def synchronize(self) -> None:
-        """Waits for the device."""
-        if self._flush is not None:
-            import torch
-
-            torch.cuda.synchronize(self._device)
-
-    def _block_cpu(self, call: Callable[[], object], calls: int, alone: bool) -> tuple[list[float], object]:
-        clock = time.perf_counter_ns
-        times = []
-        begin = clock()
-        # Not among the times: the other side ran last, so this side's threads sleep and its data have left the caches.
-        result: object = None if alone else call()
-        self.first_ms = (clock() - begin) / 1e6
-        for _ in range(calls):
-            result = None  # freed before the next call on both sides, so that its memory can be used again
-            begin = clock()
-            result = call()
-            times.append((clock() - begin) / 1e6)
-        return times, result
-
-    def _block_cuda(self, call: Callable[[], object], calls: int) -> tuple[list[float], object]:
-        import torch
-
-        assert self._flush is not None
-        event: Callable[..., torch.cuda.Event] = torch.cuda.Event
-        begins = [event(enable_timing=True) for _ in range(calls)]
-        ends = [event(enable_timing=True) for _ in range(calls)]
-        result: object = None
-        for begin, end in zip(begins, ends, strict=True):
-            result = None
-            self._flush.zero_()
-            begin.record()
-            result = call()
-            end.record()
-        ends[-1].synchronize()
-        ended = time.perf_counter()
-        torch.cuda.synchronize(self._device)
-        self.hidden_ms = (time.perf_counter() - ended) * 1e3
-        return [begin.elapsed_time(end) for begin, end in zip(begins, ends, strict=True)], result
+BLOCK_SECONDS = {"cpu": 0.06, "cuda": 0.01}
 
 
 def calls_for(milliseconds: float, device: str) -> int:
@@ -163,48 +71,6 @@ def to_interval(ratios: Sequence[float]) -> Interval | None:
     """The interval of the speedup as a record; None with too few rounds."""
     interval = order_interval(ratios)
     return None if interval is None else Interval(low=interval[0], high=interval[1])
-
-
-@dataclass(frozen=True)
-class Span:
-    """One block on two clocks, in milliseconds: `wall_ms` from the order to the answer by the harness's own,
-    `claimed_ms` what the worker says of all its calls, the first untimed one included."""
-
-    wall_ms: float
-    claimed_ms: float
-    calls: int
-
-    @classmethod
-    def of(cls, wall_ms: float, block: Sequence[float], first_ms: float) -> Span:
-        """`first_ms` explains wall time as far as a first call can be slower than the others: four times, and 1 ms."""
-        first = min(first_ms, 4.0 * statistics.median(block) + 1.0)
-        return cls(wall_ms, sum(block) + first, len(block))
-
-
-def clocks_disagree(ours: Sequence[Span], theirs: Sequence[Span], idle_ms: float) -> str:
-    """Why the candidate's times cannot be believed: the harness's clock saw more than they add up to; empty when not.
-
-    What a block takes beside its calls is known from the reference's blocks (`theirs`), which ran in turn with the
-    candidate's under the same load, and from `idle_ms`, what each call of the stopwatch takes beside what it times
-    (flush of the L2, events, the loop). Medians over blocks: a busy machine lets single ones disagree.
-    """
-    fixed = sorted(span.wall_ms - span.claimed_ms - idle_ms * span.calls for span in theirs)
-    usual = max(0.0, fixed[3 * len(fixed) // 4])
-    excess = statistics.median(
-        span.wall_ms - 1.15 * span.claimed_ms - 1.25 * idle_ms * span.calls - 1.5 * usual for span in ours
-    )
-    if excess <= 1.0:
-        return ""
-    wall, claimed = (
-        statistics.median(values) for values in zip(*((s.wall_ms, s.claimed_ms) for s in ours), strict=True)
-    )
-    return f"a block of calls is claimed to take {claimed:.4g} ms, and the harness's clock saw {wall:.4g} ms"
-
-
-def typical(block: Sequence[float]) -> float:
-    """Milliseconds of a call in a block: the median, and not below half the mean. The harness's clock vouches for the
-    sum of a block only: a median far below the mean is not believed, on either side."""
-    return max(statistics.median(block), statistics.fmean(block) / 2.0)
 
 
 def more_calls(calls: int, wall_ms: float, device: str) -> int:

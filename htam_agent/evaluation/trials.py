@@ -109,9 +109,8 @@ class Trials:
             return reason
         if order.write:
             place = order.shift + order.slot * self._layout.slot_bytes
-            place = order.shift + order.slot * self._layout.slot_bytes
-        for tensor, spec in zip(flatten(self._drawn)[1], self._layout.inputs, strict=True):
-            flat_span(view(self._layout.buffers[0].memory, spec, place)).copy_(flat_span(tensor))
+            for tensor, spec in zip(flatten(self._drawn)[1], self._layout.inputs, strict=True):
+                flat_span(view(self._layout.buffers[0].memory, spec, place)).copy_(flat_span(tensor))
         if not order.expect:
             self._opponents.stopwatch.synchronize()
             return ""

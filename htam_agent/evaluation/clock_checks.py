@@ -1,0 +1,45 @@
+"""The checks that a timing leaves in a result: what was compared, and what proves the times."""
+
+from __future__ import annotations
+
+from htam_agent.evaluation.messages import Loaded
+from htam_agent.evaluation.native import native_library
+from htam_agent.evaluation.rounds import Rounds
+from htam_agent.evaluation.slots import MOST_SLOTS
+from htam_agent.verdict import Check
+
+
+def native_reason() -> str:
+    """Why the workers' stopwatch is not the native one; empty when it is. The same library was built for them."""
+    return native_library("clock").reason
+
+
+def clock_checks(
+    rounds: Rounds, loaded: Loaded, not_native: str, *, cold: bool, alone: bool
+) -> tuple[list[Check], str]:
+    """The checks "timed-outputs" and "clock", and why the times cannot be believed (empty: they can)."""
+    varied = f"other values in every round on {_sets(rounds.slots)}, {rounds.compared} outputs compared"
+    if alone:
+        varied += " (each of one more call, on inputs and state as they were)"
+    elif loaded.blueprint.slots < MOST_SLOTS:
+        varied += f"; memory does not suffice for {MOST_SLOTS} sets"
+    if rounds.skipped:
+        varied += f"; {rounds.skipped} not compared: the reference is not finite there"
+    distrust = rounds.distrust
+    proof = rounds.proof
+    said = [distrust or (proof.describe() if proof is not None else "")]
+    if rounds.kind == "cuda" and not cold:
+        said.append("data stay in the L2 from call to call, as was asked for")
+    if not_native:
+        said.append(f"native shim not built: {not_native}")
+    if rounds.slots == 1 and not alone:
+        said.append("with one set of inputs, results kept from call to call within a round do not show")
+    checks = [
+        Check(name="timed-outputs", passed=True, detail=varied),
+        Check(name="clock", passed=not distrust, detail="; ".join(filter(None, said))),
+    ]
+    return checks, distrust
+
+
+def _sets(slots: int) -> str:
+    return "one set of inputs" if slots == 1 else f"{slots} sets of inputs in turn"

@@ -1,0 +1,141 @@
+"""The proof of a candidate's times: what the harness's own clock saw of whole blocks.
+
+The inner clock runs in the candidate's process, so what it says is a claim. The outer clock is this process's: it sees
+an order go out and its answer come back. Of a block of N calls it subtracts a block of N empty calls (same loop, same
+flushes of the L2, nothing called) that the trusted reference process ran beside it.
+
+Why an honest kernel always passes. Let a call keep the host for h and the device for t, and let f be what the device
+needs for the flush before it; the inner clock starts when the device has ended the flush and stops when it has ended
+the call. Calls are queued, never waited for. Device-bound (h < f + t): the device is never idle, a call takes f + t of
+wall time, an empty one f, the difference is t, and the inner clock reads t. Host-bound (h >= f + t): a call takes h of
+wall time, an empty one at least f, the difference is at most h - f, and the inner clock reads at least h - f, since
+the call's end reaches the device no earlier than h after its flush was queued. On a processor there is no flush: the
+difference is the call and the loop's own few nanoseconds. So (wall - empty) / N <= inner + a constant, whatever the
+kernel; what disturbs a machine may lengthen the wall time of single blocks and shortens none, hence the best of several
+blocks is compared. A claim below the true time misses the bound by as much as it lies.
+
+On a processor that others use too, a call may be held up in the middle, which the median of the inner times does not
+show; the reference's own blocks under the same load say by how much (`strain`), and no more is allowed for.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+BAND = {"cpu": 0.15, "cuda": 0.05}
+"""Part of a claimed time by which the outer clock may be above it."""
+CONSTANT_MS = {"cpu": 0.004, "cuda": 0.004}
+"""Milliseconds a call, besides: a Python call, two events on the device."""
+SHORT_BAND = 0.10
+"""Part by which calls of short blocks may be below those of long ones: clocks fall under a load that lasts."""
+LEAST_MS = 100.0
+"""A block that proves something takes this long."""
+BLOCKS = 3
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block on both clocks, in milliseconds: `inner_ms` the claimed median of a call, `wall_ms` from the order to
+    the answer by the harness's clock, `empty_ms` the same of as many empty calls in the reference's process."""
+
+    inner_ms: float
+    wall_ms: float
+    empty_ms: float
+    calls: int
+    first_ms: float = 0.0
+    """A CPU block's first call, which is not among the calls: it may be slower than they are, up to four times and
+    1 ms."""
+
+    @property
+    def outer_ms(self) -> float:
+        """Milliseconds of a call by the harness's clock."""
+        first = min(self.first_ms, 4.0 * self.inner_ms + 1.0)
+        return max(0.0, self.wall_ms - self.empty_ms - first) / self.calls
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What the blocks of one evaluation prove. `reason`: why the claim is refuted; empty when it stands."""
+
+    inner_ms: float
+    outer_ms: float
+    strain: float
+    band: float
+    constant_ms: float
+    blocks: int
+    reason: str = ""
+
+    def describe(self) -> str:
+        """Both numbers and the band, for the check."""
+        allowed = f"{100 * self.band:g} % and {1e3 * self.constant_ms:g} us"
+        strained = f", times {self.strain:.3g} for the load of the machine" if self.strain > 1.0 else ""
+        return (
+            f"inner {self.inner_ms:.4g} ms, outer {self.outer_ms:.4g} ms a call in the best of {self.blocks} blocks; "
+            f"allowed above: {allowed}{strained}"
+        )
+
+
+def prove(ours: Sequence[Block], theirs: Sequence[Block], claimed_ms: float, kind: str) -> Proof:
+    """Compares the clocks. `kind` is "cpu" or "cuda", `claimed_ms` the median that is to be reported; `theirs` are
+    blocks of the reference beside `ours`, may be empty, and say how far the clocks part under the machine's load."""
+    band, constant = BAND[kind], CONSTANT_MS[kind]
+    strain = max([1.0, *([statistics.median(_parting(block, constant) for block in theirs)] if theirs else [])])
+    best = min(ours, key=lambda block: _excess(block, strain, band, constant))
+    proof = Proof(best.inner_ms, best.outer_ms, strain, band, constant, len(ours))
+    if _excess(best, strain, band, constant) > 0.0:
+        return _refuted(proof, f"a call is claimed to take {best.inner_ms:.4g} ms", best.outer_ms)
+    least = min(block.outer_ms for block in ours)
+    if least > strain * claimed_ms * (1.0 + band + SHORT_BAND) + constant:
+        return _refuted(proof, f"a call is claimed to take {claimed_ms:.4g} ms in short blocks", least)
+    return proof
+
+
+def _excess(block: Block, strain: float, band: float, constant_ms: float) -> float:
+    """Milliseconds a call that the claim does not explain, as a part of what it does."""
+    allowed = strain * block.inner_ms * (1.0 + band) + constant_ms
+    return (block.outer_ms - allowed) / allowed
+
+
+def _parting(block: Block, constant_ms: float) -> float:
+    return max(0.0, block.outer_ms - constant_ms) / max(block.inner_ms, 1e-9)
+
+
+def _refuted(proof: Proof, claim: str, outer_ms: float) -> Proof:
+    reason = f"{claim}, and the harness's clock saw {outer_ms:.4g} ms ({proof.describe()})"
+    return Proof(proof.inner_ms, proof.outer_ms, proof.strain, proof.band, proof.constant_ms, proof.blocks, reason)
+
+
+@dataclass(frozen=True)
+class FirstCalls:
+    """Milliseconds of calls on values that were never there before (`fresh`) and of all others (`again`)."""
+
+    fresh: Sequence[float]
+    again: Sequence[float]
+
+    @property
+    def ratio(self) -> float:
+        """How much slower the fresh ones are, in the median; 1 where there are none of either."""
+        if not self.fresh or not self.again:
+            return 1.0
+        return statistics.median(self.fresh) / max(statistics.median(self.again), 1e-9)
+
+
+FRESH_BAND = {"cpu": 0.5, "cuda": 0.3}
+FRESH_CONSTANT_MS = 0.03
+
+
+def remembers(ours: FirstCalls, theirs: FirstCalls, kind: str) -> str:
+    """Why a candidate seems to keep results by what it knows of the inputs: calls on values that it has not seen take
+    longer than those on values that it has, and the reference's do not. Empty when they do not."""
+    if not ours.fresh or not ours.again:
+        return ""
+    fresh, again = statistics.median(ours.fresh), statistics.median(ours.again)
+    usual = max(1.0, theirs.ratio)
+    if fresh <= again * usual * (1.0 + FRESH_BAND[kind]) + FRESH_CONSTANT_MS:
+        return ""
+    return (
+        f"a call on values that it has not seen takes {fresh:.4g} ms, on others {again:.4g} ms "
+        f"(the reference: {theirs.ratio:.3g} times): results are kept from call to call"
+    )

@@ -1,0 +1,123 @@
+"""The two clocks: an honest kernel always passes, a claim below the truth never does."""
+
+from __future__ import annotations
+
+import random
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from htam_agent.evaluation.proof import BAND, CONSTANT_MS, SHORT_BAND, Block, FirstCalls, prove, remembers
+
+seeds = st.integers(0, 2**32)
+lengths = st.floats(0.002, 50.0)
+
+
+def device_block(host: float, device: float, flush: float, calls: int, overhead: float) -> tuple[float, float, float]:
+    """Inner median, wall and empty wall of a block on a device that a host feeds: the queue, call by call."""
+
+    def run(host_ms: float, device_ms: float) -> tuple[list[float], float]:
+        now = free = 0.0
+        inner = []
+        for _ in range(calls):
+            flushed = max(now, free) + flush
+            launched = now + 0.002 + host_ms
+            ended = max(flushed, launched) + device_ms if device_ms else flushed
+            inner.append(ended - flushed)
+            now, free = now + 0.004 + host_ms, ended
+        return inner, max(now, free) + overhead
+
+    inner, wall = run(host, device)
+    _, empty = run(0.0, 0.0)
+    return statistics.median(inner), wall, empty
+
+
+@given(st.floats(0.0, 0.3), lengths, st.floats(0.02, 0.06), st.floats(0.0, 0.5))
+def test_the_bound_holds_for_every_honest_kernel(host: float, device: float, flush: float, overhead: float) -> None:
+    """Device-bound, host-bound and everything between: the argument of the module, run call by call."""
+    calls = max(2, round(110 / (max(host, device + flush))))
+    inner, wall, empty = device_block(host, device, flush, calls, overhead)
+    blocks = [Block(inner, wall, empty + overhead, calls)] * 3
+    assert prove(blocks, [], inner, "cuda").reason == ""
+    # The harness's clock finds the device's time whatever the claim.
+    assert blocks[0].outer_ms >= 0.95 * device - CONSTANT_MS["cuda"]
+
+
+@given(lengths, st.floats(0.05, 0.9), st.floats(0.0, 0.3), st.floats(0.02, 0.06))
+def test_a_lie_is_found_wherever_it_is_larger_than_the_band(
+    device: float, share: float, host: float, flush: float
+) -> None:
+    calls = max(2, round(110 / max(host, device + flush)))
+    _, wall, empty = device_block(host, device, flush, calls, 0.2)
+    lies = [Block(device * share, wall, empty, calls)] * 3
+    gained = device * (1 - share)
+    if gained > (BAND["cuda"] + 0.02) * device + 2 * CONSTANT_MS["cuda"]:
+        proof = prove(lies, [], device * share, "cuda")
+        assert "claimed" in proof.reason
+        assert f"{device * share:.4g}" in proof.reason
+
+
+@given(lengths, lengths, st.floats(0.0, 1.0), seeds)
+def test_a_busy_processor_refutes_nobody(ours: float, theirs: float, load: float, seed: int) -> None:
+    """Calls of both sides are held up, inside and beside; single blocks are held up much longer."""
+    chance = random.Random(seed)
+
+    def block(milliseconds: float) -> Block:
+        calls = max(2, round(110 / milliseconds))
+        wall = calls * milliseconds * (1 + load) * chance.uniform(1.0, 1.05)
+        wall += 40.0 if chance.random() < 0.3 else 0.0
+        return Block(milliseconds, wall + 0.3, 0.2, calls, 2 * milliseconds)
+
+    proof = prove([block(ours) for _ in range(3)], [block(theirs) for _ in range(3)], ours, "cpu")
+    if min(b.outer_ms for b in [block(ours) for _ in range(3)]) < ours * 1.1:
+        assert proof.reason == ""
+    assert proof.strain >= 1.0
+
+
+def test_one_honest_block_of_three_vouches_for_no_other_claim() -> None:
+    """The claim that is reported is compared too: short blocks may not say less than the long ones prove."""
+    long = [Block(1.0, 101.0, 1.0, 100)] * 3
+    assert prove(long, [], 1.0, "cuda").reason == ""
+    assert prove(long, [], 1.0 / (1 + SHORT_BAND), "cuda").reason == ""
+    assert "short blocks" in prove(long, [], 0.7, "cuda").reason
+
+
+def test_one_long_call_does_not_vouch_for_many_short_ones() -> None:
+    """The sum is right, the median is what counts."""
+    proof = prove([Block(1e-4, 110.0, 0.5, 100, first_ms=1e6)] * 3, [], 1e-4, "cpu")
+    assert "claimed to take 0.0001 ms" in proof.reason
+    assert "saw 1.0" in proof.reason
+
+
+def test_the_check_states_both_numbers_and_the_band() -> None:
+    said = prove([Block(1.0, 102.0, 1.0, 100)], [], 1.0, "cuda").describe()
+    assert "inner 1 ms" in said
+    assert "outer 1.01 ms" in said
+    assert "5 %" in said
+
+
+@given(st.floats(0.005, 20), st.integers(1, 12), seeds)
+def test_what_is_kept_from_call_to_call_shows_on_new_values(
+    milliseconds: float, count: int, seed: int
+) -> None:
+    chance = random.Random(seed)
+
+    def calls(value: float, number: int) -> list[float]:
+        return [value * chance.uniform(0.98, 1.02) for _ in range(number)]
+
+    honest = FirstCalls(calls(milliseconds, count), calls(milliseconds, 20))
+    assert remembers(honest, honest, "cuda") == ""
+    cached = FirstCalls(calls(milliseconds, count), calls(milliseconds / 4, 20))
+    noticed = remembers(cached, honest, "cuda")
+    assert bool(noticed) == (milliseconds * 0.98 > milliseconds / 4 * 1.02 * 1.35 + 0.03) or milliseconds < 0.1
+    assert remembers(FirstCalls([], []), honest, "cuda") == ""
+    slow_both = FirstCalls(calls(3 * milliseconds, count), calls(milliseconds, 20))
+    assert remembers(slow_both, slow_both, "cpu") == "", "the reference is slow on new values as well"
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_bands_are_narrow(kind: str) -> None:
+    assert BAND[kind] <= 0.15
+    assert CONSTANT_MS[kind] <= 0.005
