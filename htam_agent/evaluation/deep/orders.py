@@ -12,6 +12,8 @@ from htam_agent.evaluation.trees import TensorSpec, Tree
 
 ORDER, ANSWERS = "order.json", "answers.jsonl"
 INIT, STATE = "init.bin", "state.bin"
+READY = "the runner is set up"
+"""Label of an outcome that comes before a byte of the candidate has run."""
 
 
 class RunnerOrder(Letter):
@@ -33,8 +35,8 @@ class RunnerOrder(Letter):
 
 
 class Outcome(Letter):
-    """What a case gave, as the hostile process tells it: evidence. `reason` where `ok` is false; `broken`: the device is
-    of no use to this process any more."""
+    """What a case gave, as the hostile process tells it: evidence. `reason` where `ok` is false; `broken`: the device
+    is of no use to this process any more."""
 
     label: str
     ok: bool

@@ -47,7 +47,7 @@ class OtherShapes:
         if extents.leading:
             small = extents.small(order.small_elements)
             forms = [Resize(label="small", leading=small, members=extents.members), *forms]
-            if extents.bytes_at(extents.leading) <= order.largest_bytes:
+            if small < extents.leading and extents.bytes_at(extents.leading) <= order.largest_bytes:
                 forms.append(Resize(label="as given", leading=extents.leading, members=extents.members))
         more = self._task.draw(order.seed + 1) if any(form.leading > extents.leading for form in forms) else None
         cases: list[ShapeCase] = []

@@ -41,7 +41,7 @@ class DeepPrepare(Letter):
 
 
 class DeepPrepared(Letter):
-    """`init` and `state` describe the two files of that name; `dropped` says which forms the reference does not take."""
+    """`init` and `state` describe the two files of that name; `dropped`: the forms that the reference does not take."""
 
     init: list[TensorSpec] = Field(default_factory=list)
     state: list[TensorSpec] = Field(default_factory=list)

@@ -1,8 +1,8 @@
 """The process of a deep check: makes one candidate's model and calls it on inputs from files. Hostile code runs here.
 
 `python -m htam_agent.evaluation.deep.runner` in a folder with order.json. It is confined by whoever started it; under a
-GPU tool, which starts it as a child, it puts landlock on by itself once CUDA is up, before a byte of the candidate runs.
-What it writes into answers.jsonl is evidence, never a verdict.
+GPU tool, which starts it as a child, it puts landlock on by itself once CUDA is up, before a byte of the candidate
+runs. What it writes into answers.jsonl is evidence, never a verdict.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from htam_agent.evaluation import flags
 from htam_agent.evaluation.confinement import confine
 from htam_agent.evaluation.deep.exchange import read_tensors, write_tensors
-from htam_agent.evaluation.deep.orders import ANSWERS, INIT, ORDER, STATE, Outcome, RunnerOrder
+from htam_agent.evaluation.deep.orders import ANSWERS, INIT, ORDER, READY, STATE, Outcome, RunnerOrder
 from htam_agent.evaluation.deep.records import ShapeCase
 from htam_agent.evaluation.loading import call, first_line, working_dtype
 from htam_agent.evaluation.state import match_state
@@ -53,6 +53,7 @@ def main() -> None:
             answers.write(outcome.model_dump_json() + "\n")
             answers.flush()
 
+        tell(Outcome(label=READY, ok=True))
         try:
             model = _construct(order, init)
             held, _ = match_state(model, plan.state)

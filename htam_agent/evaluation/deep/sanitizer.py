@@ -41,8 +41,8 @@ class SanitizerAnswer(Record):
     reports: list[SanitizerReport]
 
     def of_own(self) -> list[str]:
-        """The errors in the candidate's own kernels, each once; racecheck's warnings, which it does not call errors, are
-        not among them."""
+        """The errors in the candidate's own kernels, each once, without racecheck's warnings: it does not call those
+        errors."""
         return list(dict.fromkeys(report.text for report in self.reports if report.own and not report.warning))
 
 
@@ -55,7 +55,7 @@ def command(program: str, tool: Tool, log: str) -> list[str]:
 
 
 def parse(text: str, kernels: Sequence[str]) -> SanitizerAnswer:
-    """The reports of a tool's text. `kernels`: names of the candidate's kernels; empty: every kernel counts as its own."""
+    """The reports of a tool's text. `kernels`: names of the candidate's kernels; empty: all count as its own."""
     lines = [line.removeprefix(PREFIX).strip() for line in text.splitlines() if line.startswith(PREFIX)]
     blocks: list[list[str]] = []
     for line in lines:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from htam_agent.evaluation.deep.confined import Run
-from htam_agent.evaluation.deep.finding import Found, fault, right
-from htam_agent.evaluation.deep.orders import Outcome
+from htam_agent.evaluation.deep.finding import Found, fault, not_done, right
+from htam_agent.evaluation.deep.orders import READY, Outcome
 from htam_agent.evaluation.deep.records import DeepJudge, DeepPrepared, ShapeCase
 from htam_agent.evaluation.deep.workplace import Workplace
 from htam_agent.evaluation.judge import Reference
@@ -37,6 +37,8 @@ class ShapeRuns:
         while left and len(self.crashes) < CRASHES and not self.unable:
             run, outcomes, folder = self._place.run(self._prepared, left, RUN_SECONDS)
             told = {outcome.label: outcome for outcome in outcomes}
+            if READY not in told:
+                return not_done(NAME, f"the process for it could not be set up: {run.in_words()}; {run.output[-400:]}")
             if "" in told:
                 self.unable = told[""].reason
                 break
@@ -91,8 +93,8 @@ class ShapeRuns:
         return right(NAME, "; ".join(parts) or "the task has no other shape to try")
 
     def for_tools(self, most_elements: int) -> ShapeCase | None:
-        """The form on which a slow tool runs: the small one, else, for a specialised kernel, the task's own where it has
-        at most so many elements. None: there is none."""
+        """The form on which a slow tool runs: the small one, else, for a specialised kernel, the task's own where it
+        has at most so many elements. None: there is none."""
         for case in sorted(self._prepared.cases, key=lambda case: not case.small):
             outcome = self.outcomes.get(case.label)
             if (case.small or case.given) and outcome is not None and outcome.ok and case.elements <= most_elements:

@@ -13,14 +13,16 @@ from pydantic import ValidationError
 
 import htam_agent
 from htam_agent.evaluation.confinement import LAYERS, Cell
-from htam_agent.evaluation.deep.confined import Run, python_path, run_confined
+from htam_agent.evaluation.deep.confined import Run, run_confined
 from htam_agent.evaluation.deep.orders import ANSWERS, ORDER, Outcome, RunnerOrder
 from htam_agent.evaluation.deep.records import DeepPrepared, ShapeCase
 from htam_agent.evaluation.files import open_plain
+from htam_agent.evaluation.package_folders import package_folders
 from htam_agent.evaluation.session import Session
 from htam_agent.evaluation.spares import CANDIDATE_FILE, put_file
 from htam_agent.verdict import CompileResult
 
+PACKAGE = Path(htam_agent.__path__[0]).resolve()
 ANSWERS_LIMIT = 4 << 20
 RUNNER = ("-P", "-m", "htam_agent.evaluation.deep.runner")
 INNER_LAYERS = ("landlock",)
@@ -42,6 +44,10 @@ class Workplace:
         self.root.chmod(0o755)
         self.data = self.root / "data"
         self.data.mkdir()
+        # Python lists the folders on its path, and a confined process may not list the one above this package.
+        self._package = self.root / "package"
+        self._package.mkdir()
+        (self._package / PACKAGE.name).symlink_to(PACKAGE)
         source = Path(compiled.folder)
         put_file(source / CANDIDATE_FILE, self.root / CANDIDATE_FILE)
         if compiled.binary:
@@ -97,16 +103,15 @@ class Workplace:
 
     def _cell(self, folder: Path, seconds: float, kernels: Path, environment: dict[str, str], under_tool: bool) -> Cell:
         cell = self._session.cell(folder, seconds, kernels)
+        path = os.pathsep.join([str(self._package), *package_folders()])
         threads = str(self._session.loaded.blueprint.threads)
         changes: dict[str, object] = {
-            "environment": {
-                **cell.environment, "PYTHONPATH": python_path(), "OMP_NUM_THREADS": threads, **environment,
-            },
-            "readable": [*cell.readable, str(self.root), str(Path(htam_agent.__path__[0]))],
+            "environment": {**cell.environment, "PYTHONPATH": path, "OMP_NUM_THREADS": threads, **environment},
+            "readable": [*cell.readable, str(self.root), str(PACKAGE)],
             "off": [*cell.off, *(INNER_LAYERS if under_tool else ())],
             # A sanitizer reserves terabytes of addresses.
             "memory_bytes": 0 if environment or under_tool else cell.memory_bytes,
-        }  # fmt: skip
+        }
         return cell.model_copy(update=changes)
 
     def _inner(self, cell: Cell) -> Cell:
