@@ -19,6 +19,7 @@ from htam_agent.evaluation.baselines import measure_baselines, missing_reason
 from htam_agent.evaluation.channel import Garbled
 from htam_agent.evaluation.compiling import compile_candidate
 from htam_agent.evaluation.evaluation import Evaluation, not_run
+from htam_agent.evaluation.exclusions import excluded_protocols
 from htam_agent.evaluation.files import tail
 from htam_agent.evaluation.judge import MachineFault, Reference, raise_trouble
 from htam_agent.evaluation.messages import Ask, Load, Loaded, Told
@@ -28,7 +29,7 @@ from htam_agent.evaluation.session import Limits, Seeds, Session
 from htam_agent.evaluation.spares import WANTED, Spares
 from htam_agent.operator import OperatorProfile
 from htam_agent.task import Task
-from htam_agent.verdict import Ceilings, CompileResult, DeviceFacts, ProfileResult, RunResult, Times
+from htam_agent.verdict import Ceilings, Check, CompileResult, DeviceFacts, ProfileResult, RunResult, Times
 from htam_agent.words import Backend, Policy, Precision, Protocol, Verdict
 
 __all__ = ["Bench", "Limits", "evaluate_files"]
@@ -103,6 +104,7 @@ class Bench:
         try:
             device_name = "cpu" if self.backend == "cpp" else f"cuda:{self._index}"
             reference, loaded = self._load(self._harness, device_name)
+            loaded = self._leave_out(loaded)
             self.operator = loaded.operator
             self.policy = self._wanted_policy or default_policy(self.operator)
             self.device = backend.device_facts()
@@ -129,6 +131,22 @@ class Bench:
         )
         self._spares.refill(self._session)
         return self.operator
+
+    def _leave_out(self, loaded: Loaded) -> Loaded:
+        """Protocols that leave this task out give no verdict, and a check says so. Raises TaskError for the one that
+        decides."""
+        excluded = excluded_protocols(self.task)
+        if self.protocol in excluded:
+            raise TaskError(
+                f"The protocol {self.protocol} gives no verdict on the task {self.task.name!r}: "
+                f"{excluded[self.protocol]}.",
+                "Choose another protocol, such as strict.",
+                "task-excluded",
+            )
+        out = [name for name in self.protocols if name in excluded]
+        self.protocols = tuple(name for name in self.protocols if name not in excluded)
+        checks = [Check(name=f"protocol {name}", passed=True, detail=excluded[name]) for name in out]
+        return loaded.model_copy(update={"notes": [*loaded.notes, *checks]})
 
     def _load(self, harness: Harness, device_name: str) -> tuple[Reference, Loaded]:
         log = self.folder / "reference.log"

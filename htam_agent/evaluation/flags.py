@@ -18,6 +18,16 @@ def set_tf32(matmul: bool, cudnn: bool) -> None:
     torch.backends.cudnn.allow_tf32 = cudnn
 
 
+def read_tf32() -> tuple[bool, bool]:
+    """What is allowed in matmul and in cuDNN now; PyTorch's defaults where the newer switches hide the older ones."""
+    import torch
+
+    try:
+        return bool(torch.backends.cuda.matmul.allow_tf32), bool(torch.backends.cudnn.allow_tf32)
+    except RuntimeError:
+        return False, True
+
+
 def set_judging() -> None:
     """Full float32 for expected outputs."""
     set_tf32(False, False)

@@ -23,6 +23,7 @@ class TrialPlan(Record):
     family: Family = ""
     blend: bool = False
     changed_parameters: bool = False
+    moved: bool = False
     regime: Regime = "declared"
     protocols: tuple[Protocol, ...]
 
@@ -68,7 +69,13 @@ def _plan(asked: tuple[Protocol, ...], regime: Regime, has_parameters: bool) -> 
     families = [TrialPlan(label=family, family=family, protocols=("strict",)) for family in FAMILIES]
     changed = [
         TrialPlan(label="parameters changed", changed_parameters=True, protocols=("strict",)),
-        TrialPlan(label="sign, parameters changed", family="sign", changed_parameters=True, protocols=("strict",)),
+        TrialPlan(
+            label="sign, parameters changed at new addresses",
+            family="sign",
+            changed_parameters=True,
+            moved=True,
+            protocols=("strict",),
+        ),
     ]
     factors = [
         TrialPlan(label=f"x{factor:g}{suffix}", factor=factor, regime=regime, protocols=among("strict", *verified))

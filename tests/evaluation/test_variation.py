@@ -173,7 +173,7 @@ def test_an_honest_kernel_is_correct(sample: tuple[Bench, str], tmp_path: Path) 
     assert ("one more call" in details) == (name == "it writes to inputs and state")
 
 
-@pytest.mark.parametrize("after", [8, 12, 200])
+@pytest.mark.parametrize("after", [20, 24, 200])
 def test_an_output_that_is_kept_is_wrong(sample: tuple[Bench, str], tmp_path: Path, after: int) -> None:
     bench, name = sample
     before = f"self.n += 1\nif self.n > {after}: return self.kept.clone()"
