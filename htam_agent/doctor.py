@@ -40,8 +40,8 @@ State = Literal["ok", "missing", "off", "warning"]
 LOW_DISK_BYTES = 2**30
 CONFINEMENT_CHILD = """
 import json
-from htam_agent.evaluation.confinement import confinement_report
-print(json.dumps(confinement_report()))
+from htam_agent.evaluation.confinement import MEANINGS, confinement_report
+print(json.dumps([*confinement_report(), MEANINGS]))
 """
 OPENMP_SOURCE = """
 #include <omp.h>
@@ -213,14 +213,22 @@ def _confinement() -> list[Line]:
     answer = _ask([sys.executable, "-c", CONFINEMENT_CHILD])
     if answer is None:
         return [Line(name="confinement", state="missing", fact="the trial process failed", remedy="Please report it.")]
-    active, missing = json.loads(answer.splitlines()[-1])
-    lines = [Line(name="confinement", state="ok" if active else "missing", fact=", ".join(active) or "no layer")]
+    active, missing, meanings = json.loads(answer.splitlines()[-1])
+    state: State = "missing" if not active else "warning" if missing else "ok"
+    remedy = "Candidates run behind fewer walls: the lines below say which." if missing else ""
+    fact = f"{len(active)} of {len(meanings)} layers"
+    lines = [Line(name="confinement", state=state, fact=fact, remedy=remedy)]
+    lines += [Line(name=f"confinement: {name}", state="ok", fact=meanings[name]) for name in active]
     for layer in missing:
         name, _, reason = layer.partition(":")
-        remedy = (
-            "Candidates run with fewer walls: do not run code of strangers here, or use a container that allows it."
+        lines.append(
+            Line(
+                name=f"confinement: {name}",
+                state="missing",
+                fact=f"{reason.strip()} (it would be {meanings[name]})",
+                remedy="Do not judge code of strangers here, or use a machine or container that allows it.",
+            )
         )
-        lines.append(Line(name=f"confinement: {name}", state="missing", fact=reason.strip(), remedy=remedy))
     return lines
 
 

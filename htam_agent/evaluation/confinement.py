@@ -86,6 +86,7 @@ def confine(cell: Cell) -> tuple[list[str], list[str]]:
 
     With own-processes the caller goes on in another process than it was: its parent waits for it and ends as it ends.
     """
+    os.environ.update(cell.environment)
     outer = os.getpid()
     active: list[str] = []
     readable = [*python_folders(), *cell.readable]
@@ -160,8 +161,8 @@ def _own_session() -> None:
 
 
 def _set_environment(cell: Cell) -> None:
-    os.environ.clear()
-    os.environ.update(cell.environment)
+    for name in os.environ.keys() - cell.environment.keys():
+        del os.environ[name]
     tempfile.tempdir = None  # found again from TMPDIR: the zygote may have looked before
 
 
