@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import time
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def compile_candidate(session: Session, source: Path) -> CompileResult:
     try:
         text = _read(source)
     except (OSError, ValueError) as error:
-        reason = f"the file {source} cannot be read: {error}"
+        reason = f"the file {source} cannot be read: {getattr(error, 'strerror', None) or error}"
         return CompileResult(ok=False, backend=name, stage="load", reason=reason, log=reason)
     folder = session.folder / "candidates" / hashlib.sha256(text.encode()).hexdigest()[:16]
     folder = fresh_folder(folder)
@@ -51,9 +52,18 @@ def compile_candidate(session: Session, source: Path) -> CompileResult:
 
 
 def _read(source: Path) -> str:
-    if source.stat().st_size > SOURCE_LIMIT:
+    """The text, without a byte order mark. Raises OSError or ValueError."""
+    found = source.stat()
+    if stat.S_ISDIR(found.st_mode):
+        raise ValueError("it is a folder")
+    if not stat.S_ISREG(found.st_mode):
+        raise ValueError("it is no regular file")  # a pipe or a device might never end
+    if found.st_size > SOURCE_LIMIT:
         raise ValueError(f"it is larger than {SOURCE_LIMIT >> 20} MiB")
-    return source.read_text(encoding="utf-8")
+    try:
+        return source.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError("it is not UTF-8 text") from error
 
 
 def _build(session: Session, source: str, folder: Path) -> CompileResult:
