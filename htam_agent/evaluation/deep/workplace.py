@@ -109,6 +109,7 @@ class Workplace:
             "environment": {**cell.environment, "PYTHONPATH": path, "OMP_NUM_THREADS": threads, **environment},
             "readable": [*cell.readable, str(self.root), str(PACKAGE)],
             "off": [*cell.off, *(INNER_LAYERS if under_tool else ())],
+            "room": 0,  # its answers and a tool's files are read after its end
             # A sanitizer reserves terabytes of addresses.
             "memory_bytes": 0 if environment or under_tool else cell.memory_bytes,
         }
