@@ -56,7 +56,7 @@ def address_check(
     elif undefined:
         yield fault(NAME, "quarantined", f"undefined behaviour, {case.label}: {undefined}")
     elif any(outcome.ok for outcome in outcomes) and run.ok:
-        yield right(NAME, f"no access outside of its tensors on {case.elements} elements")
+        yield right(NAME, f"nothing outside of its tensors on {case.elements} elements")
     else:
         reason = next((outcome.reason for outcome in outcomes if not outcome.ok), run.output[-300:])
         yield not_done(NAME, f"it does not run under the sanitizer ({run.in_words() if not run.ok else reason})")
