@@ -1,0 +1,1 @@
+"""Faulty kernels from correct ones: does the evaluator see the fault?"""

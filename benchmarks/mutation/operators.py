@@ -1,0 +1,10 @@
+"""All operators of the mutation benchmark by name."""
+
+from __future__ import annotations
+
+from benchmarks.mutation.layouts import LAYOUTS
+from benchmarks.mutation.operator import Operator
+from benchmarks.mutation.pointwise import POINTWISE
+from benchmarks.mutation.rows import ROWS
+
+OPERATORS: dict[str, Operator] = {item.name: item for item in (*POINTWISE, *ROWS, *LAYOUTS)}
