@@ -88,7 +88,7 @@ def evaluate_kernels(
         def new() -> Bench:
             return open_bench(task, options, Path(folder), protocols or PROTOCOLS)
 
-        results = evaluate_files(new, one_by_one())
+        results = evaluate_files(new, one_by_one(), deep=settings.deep)
         try:
             for bench, answer in results:
                 found = {name: getattr(answer, name) for name in RunResult.model_fields}

@@ -46,6 +46,7 @@ def run_options(settings: Settings) -> RunOptions:
         max_seconds=settings.max_seconds,
         no_progress_steps=settings.no_progress_steps,
         compile_baseline=settings.compile_baseline,
+        warm_l2=settings.warm_l2,
         build_seconds=settings.build_seconds,
         run_seconds=settings.run_seconds,
         total_seconds=settings.total_seconds,
@@ -119,6 +120,7 @@ def open_bench(task: Task, options: RunOptions, folder: Path, protocols: Sequenc
             total_seconds=options.total_seconds,
         ),
         compile_baseline=options.compile_baseline,
+        warm_l2=options.warm_l2,
     )
 
 

@@ -109,6 +109,13 @@ class Settings(BaseSettings):
     compile_baseline: bool | None = Field(
         None, description="Measure torch.compile as a baseline; unset: on cuda only (it takes 15 s and more on a CPU)."
     )
+    warm_l2: bool = Field(
+        False, description="On cuda: data stay in the L2 cache from one timed call to the next, on both sides."
+    )
+    deep: bool = Field(
+        False,
+        description="`evaluate` puts each correct kernel through sanitizers, other shapes and counters too.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
     log_format: Literal["console", "json"] = Field("console", description="Form of the log lines on stderr.")
 

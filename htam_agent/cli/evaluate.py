@@ -46,6 +46,12 @@ def evaluate_command(
     ] = None,
     policy: PolicyOption = None,
     compile_baseline: CompileBaselineOption = None,
+    deep: Annotated[
+        bool | None, typer.Option("--deep", help="Sanitizers, other shapes and counters too, for a correct kernel.")
+    ] = None,
+    warm_l2: Annotated[
+        bool | None, typer.Option("--warm-l2", help="On cuda: data stay in the L2 cache between timed calls.")
+    ] = None,
     build_seconds: Annotated[float | None, typer.Option(help="Time limit of one build.")] = None,
     run_seconds: Annotated[float | None, typer.Option(help="Time limit of each step of judging one kernel.")] = None,
     total_seconds: Annotated[float | None, typer.Option(help="Time limit of judging one kernel in all.")] = None,
@@ -61,7 +67,7 @@ def evaluate_command(
     given = {
         "backend": backend, "precision": precision, "protocol": protocol, "policy": policy,
         "compile_baseline": compile_baseline, "build_seconds": build_seconds, "run_seconds": run_seconds,
-        "total_seconds": total_seconds, "log_format": log_format,
+        "total_seconds": total_seconds, "deep": deep, "warm_l2": warm_l2, "log_format": log_format,
     }  # fmt: skip
     settings = Settings.load({name: value for name, value in given.items() if value is not None})
     set_up_logging(settings.log_level, settings.log_format)

@@ -76,7 +76,7 @@ def _measure(session: Session, variant: Variant) -> tuple[list[float], str]:
     calls = max(3, calls_for(warm.milliseconds[0], session.device_name))
     times: list[float] = []
     for _ in range(BLOCKS):
-        block = session.reference.ask(Ask(block=Block(variant=variant, calls=calls))).timed
+        block = session.reference.ask(Ask(block=Block(variant=variant, calls=calls, cold=not session.warm_l2))).timed
         assert block is not None, "a block is answered by times"
         times += block.milliseconds
     return times, ""

@@ -21,6 +21,7 @@ from htam_agent.evaluation.compiling import compile_candidate
 from htam_agent.evaluation.evaluation import Evaluation, not_run
 from htam_agent.evaluation.exclusions import excluded_protocols
 from htam_agent.evaluation.files import tail
+from htam_agent.evaluation.hung import remember, remembered
 from htam_agent.evaluation.judge import MachineFault, Reference, raise_trouble
 from htam_agent.evaluation.messages import Ask, Load, Loaded, Told
 from htam_agent.evaluation.policy import default_policy
@@ -41,6 +42,7 @@ class Bench:
     `folder` holds the candidates' own folders and the logs. `protocol` decides; `protocols` get a verdict besides, by
     default those whose trials `protocol` runs anyhow. `policy` None: by the contract, from the traced operators.
     `seed` None: secret, from the system. `compile_baseline` None: on cuda yes, on cpp no. `device`: CUDA index.
+    `warm_l2`: on CUDA, data stay in the L2 between timed calls, on both sides.
     """
 
     operator: OperatorProfile
@@ -61,7 +63,9 @@ class Bench:
         folder: Path,
         limits: Limits | None = None,
         compile_baseline: bool | None = None,
+        warm_l2: bool = False,
         device: int = 0,
+        hang_memory: bool = True,
     ) -> None:
         self.task = task
         self.backend: Backend = backend
@@ -72,8 +76,10 @@ class Bench:
         self.limits = limits or Limits()
         self._wanted_policy = policy
         self._seeds = Seeds(seed)
+        self._warm_l2 = warm_l2
         self._compile_baseline = backend == "cuda" if compile_baseline is None else compile_baseline
         self._index = device
+        self._hang_memory = hang_memory
         self._harness: Harness | None = None
         self._session: Session | None = None
         self._spares = Spares(WANTED[backend])
@@ -128,6 +134,7 @@ class Bench:
             descriptors=self._descriptors,
             seeds=self._seeds,
             spares=self._spares,
+            warm_l2=self._warm_l2,
         )
         self._spares.refill(self._session)
         return self.operator
@@ -218,11 +225,18 @@ class Bench:
         session = self._opened()
         if not compiled.ok:
             return not_run(compiled, self.protocols)
+        hung = remembered(session, compiled)
+        if hung is not None:
+            return hung
         baselines = self.baselines() if timing else None
         result = Evaluation(session, compiled, baselines, self.baseline_reason).run()
-        with contextlib.suppress(WorkerError):  # the verdict stands; the next candidate is told of a dead harness
-            session.spares.refill(session)
+        remember(session, compiled, result)
+        self._refill(session)
         return result
+
+    def _refill(self, session: Session) -> None:
+        with contextlib.suppress(WorkerError):  # a verdict stands; the next candidate is told of a dead harness
+            session.spares.refill(session)
 
     def deep(self, compiled: CompileResult, result: RunResult) -> RunResult:
         """The deep checks of a candidate that `run` found correct (another result is returned as it is): other shapes,
@@ -259,13 +273,15 @@ def cheap_beside(protocol: Protocol) -> tuple[Protocol, ...]:
 
 
 def evaluate_files(
-    new: Callable[[], Bench], kernels: Iterable[Path], *, timing: bool = True
+    new: Callable[[], Bench], kernels: Iterable[Path], *, timing: bool = True, deep: bool = False
 ) -> Generator[tuple[Bench, RunResult], None, None]:
     """The result of each candidate file, in order, with the bench that judged it; one bad file never fails the others.
 
-    `new` makes a bench that is not open. A harness that dies under a candidate is started anew for the next; that
-    candidate is quarantined with the reason. Raises TaskError and BackendUnavailable before the first result, and
-    WorkerError when the machine is at fault: nothing of a candidate had run, or two in a row met the same fault.
+    `new` makes a bench that is not open. `deep`: a correct candidate goes through the deep checks too. A harness that
+    dies under a candidate is started anew for the next; that candidate is quarantined with the reason.
+
+    Raises TaskError and BackendUnavailable before the first result, and WorkerError when the machine is at fault:
+    nothing of a candidate had run, or two in a row met the same fault.
     """
     bench = new()
     before = ""
@@ -277,6 +293,7 @@ def evaluate_files(
                 bench.baselines()
             try:
                 result, before = bench.run(compiled, timing=timing), ""
+                result = bench.deep(compiled, result) if deep else result
             except MachineFault:
                 raise
             except WorkerError as error:

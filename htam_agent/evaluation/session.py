@@ -60,7 +60,7 @@ class Session:
     """An open bench's processes and choices.
 
     `protocol` decides, `protocols` are all that get a verdict. `descriptors`: the shared buffers' (inputs, state,
-    outputs).
+    outputs). `warm_l2`: on CUDA, data stay in the L2 from one timed call to the next.
     """
 
     backend: Backend
@@ -78,6 +78,7 @@ class Session:
     descriptors: Sequence[int]
     seeds: Seeds
     spares: Spares
+    warm_l2: bool = False
 
     def log(self, folder: Path, kind: str) -> Path:
         """An empty log of the candidate in `folder`, where the candidate itself cannot reach it by name."""

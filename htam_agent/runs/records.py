@@ -41,6 +41,7 @@ class RunOptions(Record):
     no_progress_steps: int = Field(4, ge=1)
     """Stop after so many steps in a row that did not improve the best kernel."""
     compile_baseline: bool | None = None
+    warm_l2: bool = False
     build_seconds: float = 60.0
     run_seconds: float = 60.0
     total_seconds: float = 300.0
