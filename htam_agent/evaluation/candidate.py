@@ -16,6 +16,8 @@ from htam_agent.evaluation.buffers import SharedBuffer, open_buffer
 from htam_agent.evaluation.channel import Channel, Closed
 from htam_agent.evaluation.conditions import timed_conditions
 from htam_agent.evaluation.confinement import confine
+from htam_agent.evaluation.kernel_times import kernels_timed
+from htam_agent.evaluation.launch_counting import counted
 from htam_agent.evaluation.loading import Inputs, call, first_line, is_out_of_memory, working_dtype
 from htam_agent.evaluation.messages import Answer, Enter, Measure, Order, Trial
 from htam_agent.evaluation.ordering import call_late
@@ -151,7 +153,12 @@ class Candidate:
             flags.set_declared(self._plan.precision)
         inputs = self._inputs(order.shift, order.slot)
         run = functools.partial(call, self._model, inputs)
-        with torch.no_grad(), observed(order.watch, order.record) as ran:
+        with (
+            torch.no_grad(),
+            counted(Path(self._file).parent, order.launch_mode) as counting,
+            kernels_timed(order.kernels, self._plan.device) as kernels,
+            observed(order.watch, order.record) as ran,
+        ):
             outputs = call_late(run, flatten(inputs)[1], self._stopwatch.occupy) if order.ordered else run()
         if not order.ordered:  # else the outputs are taken from the current stream, as whoever calls it would
             self._stopwatch.synchronize()
@@ -162,6 +169,8 @@ class Candidate:
             update={
                 "operators": ran.operators,
                 "recorded": ran.recorded,
+                "kernels": kernels,
+                "launch_counts": counting.counts,
                 "own_namespaces": sorted(namespaces() - self._known) if order.watch or order.record else [],
                 "launches": _launches(recorded),
                 "unlaunched": isinstance(recorded, list) and not recorded,

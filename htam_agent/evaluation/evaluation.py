@@ -94,7 +94,7 @@ class Evaluation:
             self._own_work = examine_own_work(
                 self._session, self._compiled, self._entered, self._verification, timing=self._baselines is not None
             )
-        self._verification.checks.append(self._own_work.check)
+        self._verification.checks.extend(self._own_work.checks)
 
     def _verdict(self) -> Verdict:
         return self._verification.verdicts[self._session.protocol]
@@ -105,6 +105,7 @@ class Evaluation:
         device = session.device_name
         loaded = session.loaded
         variant = best_variant(self._baselines)
+        cold = not session.warm_l2
         stateful = any(entry.changes for entry in loaded.blueprint.state)
         clocking = Clocking(
             session.reference,
@@ -115,6 +116,7 @@ class Evaluation:
             session.seeds.draw(),
             writes_inputs=loaded.writes_inputs,
             stateful=stateful,
+            cold=cold,
         )
         with device_lock(device) as waited:
             subject.extend(waited)
@@ -122,7 +124,7 @@ class Evaluation:
             before = self._gpu_state()
             self._rounds = clocking.run(variant)
             checks, distrust = clock_checks(
-                self._rounds, session.loaded, native_reason(), cold=True, alone=loaded.writes_inputs or stateful
+                self._rounds, session.loaded, native_reason(), cold=cold, alone=loaded.writes_inputs or stateful
             )
             self._verification.checks.extend(checks)
             distrust = distrust or self._too_fast(statistics.median(self._rounds.candidate))
@@ -156,7 +158,7 @@ class Evaluation:
         """Why a time is impossible with a cold L2; empty when it is not, or nothing is known of the memory."""
         bandwidth = self._session.loaded.bandwidth
         needed = self._session.loaded.operator.unavoidable_bytes
-        if not bandwidth or needed / (milliseconds / 1e3) <= BANDWIDTH_MARGIN * bandwidth:
+        if self._session.warm_l2 or not bandwidth or needed / (milliseconds / 1e3) <= BANDWIDTH_MARGIN * bandwidth:
             return ""
         return (
             f"{milliseconds:.4g} ms would move the {needed / 1e6:.4g} unavoidable megabytes faster than the memory can "

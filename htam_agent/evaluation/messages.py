@@ -270,6 +270,26 @@ class Enter(Letter):
     buffer_sizes: list[int]
 
 
+class KernelTime(Letter):
+    """One run of a GPU kernel, by torch's profiler."""
+
+    name: str
+    microseconds: float
+
+
+LaunchMode = Literal["", "count", "drop"]
+
+
+class LaunchCounts(Letter):
+    """Launches of the CUDA runtime in one call (launch_counting.py): by the candidate's own libraries, by others, and
+    of whole graphs. `known` false: they were not counted."""
+
+    known: bool = False
+    own: int = 0
+    others: int = 0
+    graphs: int = 0
+
+
 class Trial(Letter):
     """Order: one call of the candidate's forward on the inputs in shared memory, `shift` bytes on."""
 
@@ -284,6 +304,10 @@ class Trial(Letter):
     """Parameters and buffers go to new addresses first."""
     watch: bool = False
     """Watch by a dispatch mode which operators run."""
+    kernels: bool = False
+    """Time the GPU kernels by torch's profiler."""
+    launch_mode: LaunchMode = ""
+    """Count launches of the CUDA runtime, or leave out those of the candidate's own libraries."""
     record: bool = False
     """Record which operators run in all threads, and which packages are called (see watching.py)."""
 
@@ -324,6 +348,8 @@ class Answer(Letter):
     tensors: list[TensorSpec] = Field(default_factory=list)
     operators: list[str] = Field(default_factory=list)
     recorded: list[str] = Field(default_factory=list)
+    kernels: list[KernelTime] = Field(default_factory=list)
+    launch_counts: LaunchCounts = LaunchCounts()
     own_namespaces: list[str] = Field(default_factory=list)
     """Of operators that were registered since the candidate's import began."""
     milliseconds: list[float] = Field(default_factory=list)

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from htam_agent.evaluation.auditing import builds_itself, loads
+from htam_agent.evaluation.differing import difference
 from htam_agent.evaluation.entering import Entered, occupy
 from htam_agent.evaluation.files import open_plain
 from htam_agent.evaluation.judge import Stop, Subject, Verification
-from htam_agent.evaluation.messages import Answer, Judge, Measure, Order, Prepare, Trial
+from htam_agent.evaluation.messages import Measure, Order, Prepare, Trial
 from htam_agent.evaluation.noop import NotEmptied, empty_cubin, empty_library
+from htam_agent.evaluation.self_built import examine_self_built
 from htam_agent.evaluation.session import Session
 from htam_agent.evaluation.timing import device_lock
 from htam_agent.verdict import Check, CompileResult
@@ -37,24 +39,25 @@ PROBING_MS, LONGEST_BLOCK = 20.0, 16
 class OwnWork:
     """What was found. `share`: of a call's time, in own kernels; None where it was not measured."""
 
-    check: Check
+    checks: list[Check]
     share: float | None = None
 
 
 def examine_own_work(
     session: Session, compiled: CompileResult, entered: Entered, verification: Verification, *, timing: bool
 ) -> OwnWork:
-    """Runs the variant once on fresh inputs and, with `timing`, compares its time to the candidate's.
+    """Runs the variant once on fresh inputs and, with `timing`, compares its time to the candidate's. A file that
+    builds its kernels itself is looked at while it runs (self_built.py).
 
     Raises Stop where the candidate's own kernels have no part in its output, or hardly one in its time, and
     WorkerError when the harness fails.
     """
     if compiled.deferred:
-        return OwnWork(Check(name=NAME, passed=True, detail="not tried: the file builds its kernels itself"))
+        return OwnWork(*examine_self_built(session, entered.subject, verification))
     try:
         binary, names = _emptied(session, compiled)
     except NotEmptied as error:
-        return OwnWork(Check(name=NAME, passed=True, detail=f"not tried: {error}"))
+        return OwnWork([Check(name=NAME, passed=True, detail=f"not tried: {error}")])
     with tempfile.TemporaryDirectory(dir=session.folder, prefix="noop-") as folder:
         variant = Path(folder) / Path(compiled.binary).name
         variant.write_bytes(binary)
@@ -98,13 +101,10 @@ class _Examination:
         changed, seen = self._try(second)
         which = f"its {len(self._names)} kernels" if len(self._names) > 1 else f"its kernel {self._names[0]}"
         if not changed:
-            self._unchanged(seen, name, which)
-            weak = self._session.loaded.weak
-            nothing = f"a kernel that returns {weak} passes this task" if weak else "the file builds its kernels itself"
-            return OwnWork(Check(name=NAME, passed=not weak, detail=f"undecided: {nothing}"))
+            return self._unchanged(seen, name, which)
         check = Check(name=NAME, passed=True, detail=f"without {which}: {changed}")
         share = self._share(second.subject) if timing else None
-        return OwnWork(check, share)
+        return OwnWork([check], share)
 
     def _try(self, second: Entered) -> tuple[str, list[str]]:
         """What is different without the kernels, empty when nothing is, and what the file loaded."""
@@ -115,27 +115,21 @@ class _Examination:
             self._session.reference.prepare(Prepare(seed=self._verification.draw_seed()))
             answer = second.subject.order(Order(trial=Trial()), "policy", NOOP_SECONDS)
             seen = second.subject.order(Order(audit=True), "policy", NOOP_SECONDS).loaded
-            return self._difference(answer), seen
+            return difference(self._session, answer), seen
         except Stop as stop:
             return stop.reason, seen
 
-    def _difference(self, answer: Answer) -> str:
-        if answer.outputs is None:
-            return "there is no output"
-        judged = self._session.reference.judge(
-            Judge(outputs=answer.outputs, tensors=answer.tensors, protocols=["strict"])
-        )
-        wrong = [finding for findings in judged.findings.values() for finding in findings if not finding.passed]
-        return wrong[0].detail if wrong else ""
-
-    def _unchanged(self, seen: list[str], name: str, which: str) -> None:
-        """The output is still right. Raises Stop unless the task is weak or the kernels were others."""
-        if self._session.loaded.weak:
-            return
+    def _unchanged(self, seen: list[str], name: str, which: str) -> OwnWork:
+        """The output is still right. Raises Stop unless the task is weak or the kernels that ran were others."""
+        weak = self._session.loaded.weak
+        if weak:
+            detail = f"undecided: a kernel that returns {weak} passes this task"
+            return OwnWork([Check(name=NAME, passed=False, detail=detail)])
         if loads(seen, name):
             raise Stop("failed", "policy", f"with {which} replaced by nothing the output is still right")
         if not builds_itself(seen):
             raise Stop("failed", "policy", "its kernels are built and never loaded: it runs none of its own")
+        return OwnWork(*examine_self_built(self._session, self._full, self._verification))
 
     def _share(self, second: Subject) -> float | None:
         """The share of a call's time that its own kernels take; None when the variant cannot be timed."""

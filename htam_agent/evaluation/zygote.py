@@ -176,6 +176,9 @@ def _import_everything() -> None:
     import ctypes
     import importlib.util
 
+    from htam_agent.evaluation import launch_counting
+
+    launch_counting.load()  # before torch, which is to bind to it
     from htam_agent.evaluation import building, confinement, reference  # noqa: F401
     from htam_agent.evaluation.candidate import warm_up
 
