@@ -254,6 +254,11 @@ class Bench:
         return diagnose(self.operator, run.times_ms, self.ceilings, self.device, compiled.kernels, run.launches)
 
     @property
+    def notes(self) -> list[Check]:
+        """Checks on the task itself: whether null kernels would pass, randomness, protocols that leave it out."""
+        return list(self._opened().loaded.notes)
+
+    @property
     def processes(self) -> tuple[int, int]:
         """Process ids of the zygote and of the reference worker."""
         session = self._opened()

@@ -31,7 +31,7 @@ from htam_agent.evaluation.messages import (
     Told,
     Trial,
 )
-from htam_agent.evaluation.plans import TrialPlan, plan_trials
+from htam_agent.evaluation.plans import PROTOCOLS, TrialPlan, plan_trials
 from htam_agent.evaluation.policy import forbidden_operators, forbidden_recorded, library_operators
 from htam_agent.evaluation.process import Gone, Hung, Worker
 from htam_agent.evaluation.stages import StageClock, kind_of
@@ -42,7 +42,7 @@ from htam_agent.words import Protocol as ProtocolName
 if TYPE_CHECKING:
     from htam_agent.evaluation.messages import Loaded
 
-PROTOCOLS: tuple[ProtocolName, ...] = ("kernelbench", "verified", "verified-fair", "strict")
+__all__ = ["PROTOCOLS", "MachineFault", "Reference", "Stop", "Subject", "Verification", "raise_trouble"]
 
 T = TypeVar("T", bound=BaseModel)
 

@@ -8,6 +8,7 @@ from htam_agent.evaluation.families import FAMILIES
 from htam_agent.evaluation.messages import Family, Regime
 from htam_agent.words import Protocol, Record
 
+PROTOCOLS: tuple[Protocol, ...] = ("kernelbench", "verified", "verified-fair", "strict")
 KERNELBENCH_TRIALS = 5
 VERIFIED_FACTORS = (3.0, 0.01, -1.0)
 """Factors on floating inputs besides 1 (KernelBench-Verified)."""

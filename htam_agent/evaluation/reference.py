@@ -5,6 +5,7 @@ It owns the shared buffers. A candidate sees inputs, parameters and its own outp
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from htam_agent.errors import HtamError, TaskError, UsageError, WorkerError
@@ -25,7 +26,9 @@ from htam_agent.evaluation.messages import (
     Told,
     Trouble,
 )
+from htam_agent.evaluation.nulls import passing_nulls
 from htam_agent.evaluation.opponents import Opponents, theoretical_bandwidth
+from htam_agent.evaluation.plans import PROTOCOLS, plan_trials
 from htam_agent.evaluation.reference_model import ReferenceModel
 from htam_agent.evaluation.slots import slots_for
 from htam_agent.evaluation.state import changed_values
@@ -34,6 +37,7 @@ from htam_agent.evaluation.trees import aligned, extent_of, flat_span, flatten, 
 from htam_agent.evaluation.trials import Layout, Trials
 from htam_agent.evaluation.variation import ASSERTING, DEVICE_CHECKS, Draws, dropped
 from htam_agent.verdict import Check
+from htam_agent.words import Protocol
 
 if TYPE_CHECKING:
     import torch
@@ -131,7 +135,9 @@ class Reference:
         self._other_shapes = OtherShapes(self._model, self._task, order.device, allowance)
         if operator.random:
             float64.applies = False
-        notes, weak = self._notes(drawn, changed is not None, random, operator.random)
+        probe, weak = self._probe(drawn, order.seed + 3)
+        notes = [probe, *self._notes(changed is not None, random, operator.random)]
+        self._model.outputs = []  # as much again is made in every trial
         return Loaded(
             operator=operator,
             blueprint=blueprint,
@@ -243,15 +249,8 @@ class Reference:
         pairs = [(a, b) for a, b in zip(declared, expected, strict=True) if b.is_floating_point()]
         return max((verify.relative_error(a, b) for a, b in pairs), default=0.0)
 
-    def _notes(self, drawn: Inputs, changed: bool, random: bool, still_random: bool) -> tuple[list[Check], str]:
-        inputs, expected = flatten(drawn)[1], self._model.outputs
-        with verify.one_thread():
-            weak = verify.weak_against(expected, inputs, "strict")
-            loose = verify.weak_against(expected, inputs, "kernelbench")
-        detail = f"under KernelBench's tolerance a kernel that returns {loose} would pass" if loose else ""
-        if weak:
-            detail = f"a kernel that returns {weak} would pass: the task proves little"
-        notes = [Check(name="task-not-weak", passed=not weak, detail=detail)]
+    def _notes(self, changed: bool, random: bool, still_random: bool) -> list[Check]:
+        notes = []
         if random:
             detail = "random operator: judged in evaluation mode"
             if still_random:
@@ -262,5 +261,19 @@ class Reference:
         if any(self._model.parameters) and not changed:
             kept = f"parameters stay as constructed: {self._unchanged}"
             notes.append(Check(name="parameters", passed=True, detail=kept))
-        self._model.outputs = []  # as much again is made in every trial
-        return notes, weak
+        return notes
+
+    def _probe(self, drawn: Inputs, seed: int) -> tuple[Check, str]:
+        """Which null kernels would pass, under strict and under the other protocols."""
+        found: dict[Protocol, list[str]] = {}
+        has_parameters = any(self._model.parameters)
+        first = flatten(drawn)[1], self._model.outputs
+        with verify.one_thread():
+            for protocol in PROTOCOLS:
+                plans = plan_trials([protocol], has_parameters)
+                cases = itertools.chain([first], self._trials.cases(plans[1:], seed))
+                found[protocol] = passing_nulls(cases, protocol)
+        weak = ", ".join(found["strict"])
+        loose = [f"{' and '.join(names)} under {name}" for name, names in found.items() if names]
+        detail = f"would pass without computing anything: {'; '.join(loose)}" if loose else ""
+        return Check(name="task-not-weak", passed=not weak, detail=detail), weak

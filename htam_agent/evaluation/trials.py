@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,9 @@ from htam_agent.evaluation import flags, verify
 from htam_agent.evaluation.buffers import SharedBuffer
 from htam_agent.evaluation.loading import Inputs
 from htam_agent.evaluation.messages import Finding, Judge, Judged, Prepare, Prepared, Regime, StateEntry
+from htam_agent.evaluation.nulls import Case
 from htam_agent.evaluation.opponents import Opponents
+from htam_agent.evaluation.plans import TrialPlan
 from htam_agent.evaluation.reference_model import ReferenceModel
 from htam_agent.evaluation.strictness import Situation, StrictJudge
 from htam_agent.evaluation.trees import TensorSpec, flat_span, flatten, unflatten, view
@@ -148,6 +150,20 @@ class Trials:
             for tensor, entry, value in zip(self._reference.state, self._layout.entries, self._values, strict=True)
         ]
         return outputs
+
+    def cases(self, plans: Sequence[TrialPlan], seed: int) -> Iterator[Case]:
+        """Inputs and expected outputs of the trials of these plans that can be had, one after the other."""
+        for number, plan in enumerate(plans):
+            order = Prepare(
+                seed=seed + number,
+                factor=plan.factor,
+                family=plan.family,
+                changed_parameters=plan.changed_parameters,
+                regime=plan.regime,
+            )
+            if self.prepare(order).usable:
+                yield flatten(self._drawn)[1], self._expected
+        self._forget()
 
     def shared_inputs(self, slot: int = 0) -> Inputs:
         """A set of inputs in shared memory: timed calls of both sides read the same ones."""

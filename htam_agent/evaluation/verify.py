@@ -17,7 +17,7 @@ Integers and booleans must be equal. Everything runs in chunks, so that comparin
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -233,33 +233,6 @@ def same_bits(actual: torch.Tensor, expected: torch.Tensor, name: str) -> Findin
 def differ(after: Sequence[torch.Tensor], before: Sequence[torch.Tensor]) -> list[bool]:
     """For each pair, whether any bit changed."""
     return [not same_bits(ours, theirs, "tensor").passed for ours, theirs in zip(after, before, strict=True)]
-
-
-def weak_against(expected: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], protocol: Protocol) -> str:
-    """Which null kernels would pass for these outputs (zeros, the first input copied, the mean); empty for none.
-
-    A task that a null kernel passes proves little: the result says so.
-    """
-    import torch
-
-    floating = [tensor for tensor in expected if tensor.is_floating_point() and tensor.numel() > 0]
-    if not floating:
-        return ""
-    nulls: dict[str, Callable[[torch.Tensor], torch.Tensor | None]] = {
-        "zeros": torch.zeros_like,
-        "a copy of the first input": lambda tensor: next(
-            (x for x in inputs[:1] if x.shape == tensor.shape and x.dtype == tensor.dtype), None
-        ),
-        "the mean": lambda tensor: torch.full_like(tensor, float(tensor.mean(dtype=torch.float64))),
-    }
-    passing = []
-    for name, make in nulls.items():
-        made = [(make(tensor), tensor) for tensor in floating]
-        if name == "the mean" and all(tensor.numel() == 1 for tensor in floating):
-            continue  # the mean of one number is the number itself
-        if all(null is not None and compare(null, tensor, protocol).passed for null, tensor in made):
-            passing.append(name)
-    return ", ".join(passing)
 
 
 def _compare_exactly(actual: torch.Tensor, expected: torch.Tensor, name: str) -> Finding:
