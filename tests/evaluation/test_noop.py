@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import subprocess
@@ -140,10 +141,8 @@ def test_what_is_no_cubin_is_refused() -> None:
 
 @given(st.binary(max_size=300))
 def test_any_bytes_are_an_elf_file_or_said_to_be_none(data: bytes) -> None:
-    try:
+    with contextlib.suppress(NotElf):
         list(Elf(data).symbols())
-    except NotElf as error:
-        assert str(error)
 
 
 @given(st.integers(0, 2000), st.binary(min_size=1, max_size=64))
@@ -153,11 +152,8 @@ def test_damaged_files_never_break_the_reader(place: int, noise: bytes) -> None:
         for start in (place, len(binary) - 1 - place):
             start = max(0, min(start, len(binary) - len(noise)))
             damaged = binary[:start] + noise + binary[start + len(noise) :]
-            try:
+            with contextlib.suppress(NotEmptied):
                 emptied, names = empty(damaged)
-            except NotEmptied as error:
-                assert str(error)
-            else:
                 assert len(emptied) == len(damaged)
                 assert names
 
