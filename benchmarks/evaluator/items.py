@@ -15,7 +15,7 @@ Item = dict[str, Any]
 
 
 class Items:
-    """The lines of one part's file. A key that is there already is not measured again."""
+    """The lines of one part's file. A key that is there already is not measured again, unless it ended in an error."""
 
     def __init__(self, path: Path, part: str, earlier: list[Path]) -> None:
         self.path = path
@@ -26,7 +26,7 @@ class Items:
         path.write_text("".join(f"{line}\n" for line in dict.fromkeys(before)))
         for line in before:
             item = json.loads(line)
-            if item["part"] == part and "key" in item:
+            if item["part"] == part and "key" in item and "error" not in item:
                 self.items[item["key"]] = item
 
     def __contains__(self, key: str) -> bool:

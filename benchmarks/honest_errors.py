@@ -1,0 +1,168 @@
+"""How far honest kernels are from float64, in multiples of PyTorch's own error: calibrates FACTOR and the floors.
+
+    python benchmarks/honest_errors.py [--backend cpp|cuda] [--budget-seconds 540] [--out FILE]
+
+Every honest kernel (honest_kernels/) runs on the task's own values and on the drawn families of the strict protocol. For
+each the error against float64 is measured with the evaluator's own code. The results file holds, for each kernel, its
+worst ratios; then quantiles, and how many kernels a choice of FACTOR and floors would have condemned wrongly. Results
+are written after each operator, and what is there is not done again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+
+from honest_kernels.operators import all_operators
+from honest_kernels.templates import template_kernels
+
+from htam_agent.evaluation import accuracy, families
+from htam_agent.evaluation.accuracy import FEW, Errors, measure
+from htam_agent.evaluation.float64 import widened
+from htam_agent.evaluation.trees import dtype_name
+
+CASES = ("", "", *families.FAMILIES)
+FACTORS = (2.0, 3.0, 4.0, 6.0, 8.0)
+FLOORS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+Call = Callable[..., torch.Tensor]
+
+
+def cases(draw: Callable[[], Sequence[torch.Tensor]], device: str) -> list[tuple[str, list[torch.Tensor]]]:
+    """The inputs of every case: own values twice, then one member of each family, from fixed seeds."""
+    made = []
+    with torch.device(device):
+        torch.manual_seed(1)
+        natures = [families.nature_of(x, y) for x, y in zip(draw(), draw(), strict=True)]
+        for number, family in enumerate(CASES):
+            torch.manual_seed(100 + number)
+            inputs = list(draw())
+            if family:
+                inputs = [
+                    families.member(family, x, nature, 7 * number + place, 0) if families.applies(family, nature) else x
+                    for place, (x, nature) in enumerate(zip(inputs, natures, strict=True))
+                ]
+            made.append((family or "own values", inputs))
+    return made
+
+
+def figures(name: str, way: Call, known: list[tuple[str, list[torch.Tensor], list[torch.Tensor]]]) -> dict[str, object]:
+    """What one kernel's errors are over all cases. Outputs of few elements are pooled, as the evaluator does."""
+    each: list[tuple[str, Errors]] = []
+    dtype = "float32"
+    for case, inputs, (reference, exact, moved) in known:
+        if not bool(reference.isfinite().all()):
+            continue
+        with torch.no_grad():
+            actual = way(*[tensor.clone() for tensor in inputs])
+        dtype = dtype_name(actual.dtype)
+        each.append((case, measure(actual, reference, exact, moved)))
+    if each[0][1].count <= FEW:
+        total = each[0][1]
+        for _, errors in each[1:]:
+            total = total.pooled(errors)
+        each = [("all cases together", total)]
+    worst = max(each, key=lambda pair: pair[1].excess(dtype))
+    unit = accuracy.UNIT[dtype]
+    return {
+        "kernel": name,
+        "rms_ratio": max(e.ratios(dtype)[0] for _, e in each),
+        "max_ratio": max(e.ratios(dtype)[1] for _, e in each),
+        "rms_ulps": max((e.ours / e.count) ** 0.5 / unit for _, e in each),
+        "excess": worst[1].excess(dtype),
+        "worst_case": worst[0],
+        "cases": [
+            {"case": case, "rms": [(s / e.count) ** 0.5 / unit for s in (e.ours, e.theirs, e.condition)],
+             "max": [m / unit / max(e.peak, 1e-30) for m in (e.ours_most, e.theirs_most, e.condition_most)]}
+            for case, e in each
+        ],
+    }  # fmt: skip
+
+
+def condemned(kernels: Sequence[dict[str, object]], factor: float, floor: float, condition: bool) -> int:
+    """Kernels that some case would call wrong (RMS floor `floor` ulps, maximum floor twice that)."""
+
+    def wrong(case: dict[str, list[float]]) -> bool:
+        for kind, least in (("rms", floor), ("max", 2.0 * floor)):
+            ours, theirs, moved = case[kind]
+            if ours > max(factor * theirs, factor * moved * condition, least):
+                return True
+        return False
+
+    return sum(any(wrong(case) for case in kernel["cases"]) for kernel in kernels)
+
+
+def summary(kernels: Sequence[dict[str, object]]) -> dict[str, object]:
+    """Quantiles over kernels, and a table of what each choice would have condemned."""
+    quantiles = {}
+    for name in ("rms_ratio", "max_ratio", "rms_ulps", "excess"):
+        values = sorted(float(kernel[name]) for kernel in kernels)
+        quantiles[name] = {
+            q: values[min(len(values) - 1, int(float(q) * len(values)))] for q in ("0.5", "0.9", "0.99", "1")
+        }
+    table = [
+        {"factor": f, "rms_floor_ulps": g, "with_condition": c, "condemned": condemned(kernels, f, g, c)}
+        for f in FACTORS for g in FLOORS for c in (False, True)
+    ]  # fmt: skip
+    chosen = {"factor": accuracy.FACTOR, "rms_floor": accuracy.RMS_FLOOR, "max_floor": accuracy.MAX_FLOOR}
+    return {"kernels": len(kernels), "chosen": chosen, "quantiles": quantiles, "table": table}
+
+
+def with_moved(reference: Call, exact: Call, draw: Callable[[], Sequence[torch.Tensor]], device: str) -> list:
+    """For each case its inputs, and the reference's result, the float64 one, and that of moved inputs."""
+    known = []
+    with torch.no_grad():
+        for case, inputs in cases(draw, device):
+            wide, moved = widened(inputs), widened(inputs, 5)
+            known.append((case, inputs, (reference(*inputs), exact(*wide), exact(*moved))))
+    return known
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--backend", choices=("cpp", "cuda"), default="cpp")
+    parser.add_argument("--budget-seconds", type=float, default=540.0)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    device = "cpu" if options.backend == "cpp" else "cuda"
+    prefix = "cpu" if device == "cpu" else "h200"
+    out = options.out or Path(__file__).parent / "results" / f"{prefix}-honest-errors.json"
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    found = json.loads(out.read_text())["kernels"] if out.exists() else []
+    done = {kernel["kernel"] for kernel in found}
+    deadline = time.monotonic() + options.budget_seconds
+
+    def keep() -> None:
+        names = {"torch": torch.__version__, "device": torch.cuda.get_device_name() if device == "cuda" else "cpu"}
+        out.write_text(json.dumps({"summary": summary(found), **names, "kernels": found}, indent=1) + "\n")
+
+    for name, operator in all_operators().items():
+        wanted = {way: call for way, call in operator.ways.items() if f"{name}: {way}" not in done}
+        if not wanted or time.monotonic() > deadline:
+            continue
+        known = with_moved(operator.reference, operator.reference, operator.draw, device)
+        found += [figures(f"{name}: {way}", call, known) for way, call in wanted.items()]
+        keep()
+        print(f"{len(found)} kernels, {name}", flush=True)
+    before: tuple[object, list] = (None, [])
+    for name, model, draw, kernel in template_kernels(options.backend, device):
+        if name in done or time.monotonic() > deadline:
+            continue
+        if before[0] is not model:
+            before = (model, with_moved(model, copy.deepcopy(model).double(), draw, device))
+        found.append(figures(name, kernel, before[1]))
+        keep()
+    print(json.dumps(summary(found)["quantiles"], indent=1))
+    print(f"{len(found)} kernels; beyond the rule: {[k['kernel'] for k in found if k['excess'] > 1.0]}")
+
+
+if __name__ == "__main__":
+    main()
