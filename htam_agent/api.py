@@ -237,4 +237,4 @@ def as_node(context: Context | None = None) -> Callable[[Mapping[str, Task | str
 def _settings(overrides: Mapping[str, object]) -> Settings:
     from htam_agent.settings import Settings
 
-    return Settings.load({name: value for name, value in overrides.items() if value is not None})
+    return Settings.load({name: value for name, value in overrides.items() if value is not None}, given="call")

@@ -50,6 +50,7 @@ def run_options(settings: Settings) -> RunOptions:
         build_seconds=settings.build_seconds,
         run_seconds=settings.run_seconds,
         total_seconds=settings.total_seconds,
+        hang_memory=settings.hang_memory,
     )
 
 
@@ -114,6 +115,7 @@ def open_bench(task: Task, options: RunOptions, folder: Path, protocols: Sequenc
         protocols=protocols,
         policy=options.policy,
         folder=folder,
+        hang_memory=options.hang_memory,
         limits=Limits(
             build_seconds=options.build_seconds,
             run_seconds=options.run_seconds,

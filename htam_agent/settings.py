@@ -31,7 +31,8 @@ PREFIX = "HTAM_"
 TOML_FILE = "htam.toml"
 ENV_FILE = ".env"
 
-Origin = Literal["default", "htam.toml", ".env", "environment", "command line"]
+Origin = Literal["default", "htam.toml", ".env", "environment", "command line", "call"]
+"""`call`: an argument of a library function."""
 
 NOT_SETTINGS = frozenset({"HTAM_CUDA_ARCH", "HTAM_KERNEL_DIR", "HTAM_CONFINEMENT_OFF"})
 """Variables of the environment that other parts read: the target of CUDA builds, where a kernel's launcher finds its
@@ -106,6 +107,9 @@ class Settings(BaseSettings):
     build_seconds: float = Field(60.0, gt=0, description="Time limit of one build.")
     run_seconds: float = Field(60.0, gt=0, description="Time limit of each step of judging one candidate.")
     total_seconds: float = Field(300.0, gt=0, description="Time limit of judging one candidate in all.")
+    hang_memory: bool = Field(
+        True, description="Refuse at once what hung before under the same limits; false: try it again."
+    )
     compile_baseline: bool | None = Field(
         None, description="Measure torch.compile as a baseline; unset: on cuda only (it takes 15 s and more on a CPU)."
     )
@@ -140,14 +144,16 @@ class Settings(BaseSettings):
         return (init_settings,)
 
     @classmethod
-    def load(cls, overrides: Mapping[str, object] | None = None) -> Settings:
-        """All layers merged; `overrides` is the command line's (absent means: not given).
+    def load(
+        cls, overrides: Mapping[str, object] | None = None, given: Literal["command line", "call"] = "command line"
+    ) -> Settings:
+        """All layers merged; `overrides` come from where `given` says (absent means: not given).
 
         Raises SettingsError for an unknown key, a value that does not fit or a file that cannot be read.
         """
         merged: dict[str, object] = {}
         origins: dict[str, Origin] = {}
-        for origin, values in cls._layers(overrides or {}):
+        for origin, values in cls._layers(overrides or {}, given):
             merged.update(values)
             origins.update(dict.fromkeys(values, origin))
         try:
@@ -158,7 +164,7 @@ class Settings(BaseSettings):
         return settings
 
     @classmethod
-    def _layers(cls, overrides: Mapping[str, object]) -> list[tuple[Origin, dict[str, object]]]:
+    def _layers(cls, overrides: Mapping[str, object], given: Origin) -> list[tuple[Origin, dict[str, object]]]:
         toml = _read_toml(Path(TOML_FILE))
         try:
             environment = EnvSettingsSource(cls)()
@@ -174,19 +180,19 @@ class Settings(BaseSettings):
         }
         _refuse_unknown(toml, TOML_FILE)
         _refuse_unknown(from_file, ENV_FILE, PREFIX)
-        _refuse_unknown(overrides, "the command line")
+        _refuse_unknown(overrides, f"the {given}")
         return [
             ("htam.toml", toml),
             (".env", from_file),
             ("environment", environment),
-            ("command line", dict(overrides)),
+            (given, dict(overrides)),
         ]
 
     def over(self, stored: Mapping[str, object]) -> Settings:
         """These settings for a run that began under `stored` ones: the stored win over defaults, htam.toml and .env,
         and lose to what is given on the command line or in the environment. A memory folder that is given turns a
         stored server off."""
-        given = {name for name in stored if self._origin(name) in ("environment", "command line")}
+        given = {name for name in stored if self._origin(name) in ("environment", "command line", "call")}
         if "memory" in given and "chroma_url" not in given:
             stored = {**stored, "chroma_url": None}
         return self.model_copy(update={name: value for name, value in stored.items() if name not in given})
@@ -248,7 +254,9 @@ def _refusal(error: ValidationError, origins: Mapping[str, Origin]) -> SettingsE
     origin = origins.get(name, "default")
     spelled = {".env": _variable(name), "environment": _variable(name), "command line": "--" + name.replace("_", "-")}
     value = "" if name == "api_key" else f" = {first['input']!r}"
-    where = {"environment": "the environment", "command line": "the command line"}.get(origin, origin)
+    where = {"environment": "the environment", "command line": "the command line", "call": "the call"}.get(
+        origin, origin
+    )
     reason = first["msg"].removeprefix("Input ").rstrip(".")
     return SettingsError(
         f"{spelled.get(origin, name)}{value} (from {where}) does not fit: it {reason}.",

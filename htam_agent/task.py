@@ -165,7 +165,7 @@ def _keep(path: Path, payload: bytes) -> None:
     except OSError as error:
         raise TaskError(
             f"The pickled task {str(path)!r} cannot be written: {error.strerror}.",
-            "Free some space, or give a folder that you may write to (XDG_CACHE_HOME, --out).",
+            "Free some space, or give a folder that you may write to (XDG_CACHE_HOME, or the setting `out`).",
             "task-folder",
         ) from error
 

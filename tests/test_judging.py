@@ -90,3 +90,11 @@ def test_what_is_no_file_has_no_hash(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe", tmp_path / "nowhere", Path("/dev/zero")):
         assert file_sha256(path) == ""
+
+
+@pytest.mark.parametrize("name", ["run_seconds", "total_seconds"])
+def test_a_wrong_setting_of_a_call_is_named_as_the_caller_spelled_it(folder: Path, name: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        evaluate("task.py", "good.py", backend="cpp", **{name: -1})
+    assert caught.value.message.startswith(f"{name} = -1 (from the call)")
+    assert "--" not in str(caught.value)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from htam_agent.verdict import DeviceFacts
 from htam_agent.words import Record
 
-DRIVER_REMEDY = "Install NVIDIA's driver, or give the container access to the GPU; `--backend cpp` works without one."
+DRIVER_REMEDY = "Install NVIDIA's driver, or give the container access to the GPU; the backend cpp works without one."
 DEVICE_FILES = ("nvidiactl", "nvidia0", "dxg", "nvhost-ctrl-gpu")
 """Entries of /dev on a server or workstation, in WSL2 and on an embedded board."""
 

@@ -17,7 +17,7 @@ class SettingLine(Record):
 
     name: str
     value: str | None
-    origin: Literal["default", "htam.toml", ".env", "environment", "command line"]
+    origin: Literal["default", "htam.toml", ".env", "environment", "command line", "call"]
     variable: str
     """The environment variable that sets it."""
     description: str

@@ -55,6 +55,9 @@ def evaluate_command(
     build_seconds: Annotated[float | None, typer.Option(help="Time limit of one build.")] = None,
     run_seconds: Annotated[float | None, typer.Option(help="Time limit of each step of judging one kernel.")] = None,
     total_seconds: Annotated[float | None, typer.Option(help="Time limit of judging one kernel in all.")] = None,
+    hang_memory: Annotated[
+        bool | None, typer.Option(help="Refuse at once what hung before under the same limits.")
+    ] = None,
     log_format: LogFormatOption = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -68,6 +71,7 @@ def evaluate_command(
         "backend": backend, "precision": precision, "protocol": protocol, "policy": policy,
         "compile_baseline": compile_baseline, "build_seconds": build_seconds, "run_seconds": run_seconds,
         "total_seconds": total_seconds, "deep": deep, "warm_l2": warm_l2, "log_format": log_format,
+        "hang_memory": hang_memory,
     }  # fmt: skip
     settings = Settings.load({name: value for name, value in given.items() if value is not None})
     set_up_logging(settings.log_level, settings.log_format)

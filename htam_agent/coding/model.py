@@ -79,13 +79,13 @@ class ModelCoder:
         if not self._endpoint.model.strip():
             raise SettingsError(
                 "The model coder needs a model, and none is set.",
-                "Set HTAM_MODEL to the name of a chat model, or use `--coder template`, which needs none.",
+                "Set HTAM_MODEL to the name of a chat model, or use the template coder, which needs none.",
                 "model-missing",
             )
         if not self._has_key:
             raise SettingsError(
                 "The model coder needs an API key, and HTAM_API_KEY is not set.",
-                "Set HTAM_API_KEY (for a server of your own that checks none, any word), or use `--coder template`.",
+                "Set HTAM_API_KEY (for a server of your own that checks none, any word), or use the template coder.",
                 "key-missing",
             )
         self.prompts()

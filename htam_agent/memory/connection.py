@@ -27,7 +27,7 @@ POLL_SECONDS = 0.001
 ANSWER_SECONDS = 60.0
 """For one answer of a server; Chroma's own client waits for ever."""
 
-ELSEWHERE = "Restore it from a copy, or give another folder with --memory; the seed is rebuilt there."
+ELSEWHERE = "Restore it from a copy, or give another folder (the setting `memory`); the seed is rebuilt there."
 
 
 class Connection(Protocol):
@@ -144,7 +144,7 @@ def prepare(folder: Path) -> None:
     """
     place = f"the memory folder {str(folder)!r}"
     if folder.exists() and not folder.is_dir():
-        raise StoreError(f"{_upper(place)} is a file.", "Give a folder with --memory.", "memory-folder")
+        raise StoreError(f"{_upper(place)} is a file.", "Give a folder (the setting `memory`).", "memory-folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         entries = {entry.name for entry in folder.iterdir()}
@@ -155,7 +155,7 @@ def prepare(folder: Path) -> None:
     elif entries - {LOCK}:
         raise StoreError(
             f"{_upper(place)} holds other files ({sorted(entries)[0]!r}, for one) and no memory.",
-            "Give an empty or a new folder with --memory.",
+            "Give an empty or a new folder (the setting `memory`).",
             "memory-foreign",
         )
     for path in (folder, folder / LOCK, folder / DATABASE):
@@ -183,7 +183,7 @@ def _check_database(path: Path, place: str) -> None:
 def _unwritable(place: str, reason: str) -> StoreError:
     return StoreError(
         f"{_upper(place)} cannot be written: {reason}.",
-        "Give a folder that this user may write with --memory.",
+        "Give a folder that this user may write (the setting `memory`).",
         "memory-unwritable",
     )
 
@@ -261,7 +261,9 @@ def disk_error(place: str, error: OSError) -> StoreError:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return StoreError(
         f"{_upper(place)} cannot be written: {error.strerror or error}.",
-        "Free some space, or give another folder with --memory; what was stored before is kept." if full else ELSEWHERE,
+        "Free some space, or give another folder (the setting `memory`); what was stored before is kept."
+        if full
+        else ELSEWHERE,
         "disk-full" if full else "memory-folder",
     )
 

@@ -63,6 +63,6 @@ def parse(kind: Kind, identifier: str, document: str | None, place: str) -> Memo
         where = ".".join(str(part) for part in first["loc"]) or "document"
         raise StoreError(
             f"The record {identifier!r} among the {kind} in {place} is damaged ({where}: {first['msg']}).",
-            "Nothing was changed. Restore the folder from a copy, or give another one with --memory.",
+            "Nothing was changed. Restore the folder from a copy, or give another one (the setting `memory`).",
             "memory-corrupt",
         ) from error

@@ -72,7 +72,9 @@ class MemoryStore:
         elif location is not None:
             connection = connect_folder(location, wait_seconds)
         else:
-            raise StoreError("No place was given for the memory.", "Give a folder with --memory.", "memory-folder")
+            raise StoreError(
+                "No place was given for the memory.", "Give a folder (the setting `memory`).", "memory-folder"
+            )
         try:
             collections = Collections(
                 connection.place,

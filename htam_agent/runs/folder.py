@@ -51,12 +51,12 @@ def write_error(path: Path, error: OSError) -> RunError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return RunError(
             f"The disk is full: {str(path)!r} could not be written.",
-            "Free some space, or give another folder with --out; what was written before is kept.",
+            "Free some space, or give another folder (the setting `out`); what was written before is kept.",
             "disk-full",
         )
     return RunError(
         f"The folder {str(path.parent)!r} cannot be written ({error.strerror}).",
-        "Give a writable folder with --out or HTAM_RUNS.",
+        "Give a writable folder (the setting `out` or `runs`).",
         "folder-not-writable",
     )
 
@@ -65,7 +65,7 @@ def run_exists(root: Path) -> RunError:
     """The sentence for a folder that holds a run when a new one was to begin in it."""
     return RunError(
         f"The folder {str(root)!r} already holds a run.",
-        f"Go on with `htam resume {root}`, or give another --out.",
+        f"Go on with `htam resume {root}`, or give another folder (the setting `out`).",
         "run-exists",
     )
 

@@ -45,6 +45,7 @@ class RunOptions(Record):
     build_seconds: float = 60.0
     run_seconds: float = 60.0
     total_seconds: float = 300.0
+    hang_memory: bool = True
 
 
 class RunSettings(Record):
