@@ -1,0 +1,45 @@
+"""Whose a GPU kernel is by its name."""
+
+from __future__ import annotations
+
+import pytest
+
+from htam_agent.evaluation.kernel_names import Owner, microseconds_by_owner, named, owner_of
+from htam_agent.evaluation.messages import KernelTime
+
+NAMES: dict[str, Owner] = {
+    "relu": "own",
+    "_Z9my_kernelPfi": "own",
+    "matmul_relu_kernel(float const*, float const*, float*, int)": "own",
+    "softmax_row_kernel": "own",
+    "fused_gemm_epilogue": "own",
+    "void gemm_tiled<128, 128, 8>(float const*)": "own",
+    "void at::native::vectorized_elementwise_kernel<4, at::native::relu_kernel>": "library",
+    "void at::native::(anonymous namespace)::softmax_warp_forward<float, float>": "library",
+    "void cublasLt::splitKreduce_kernel<32, 16>": "library",
+    "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NTN": "library",
+    "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32": "library",
+    "ampere_sgemm_128x64_tn": "library",
+    "volta_scudnn_128x32_relu_interior_nn_v1": "library",
+    "void cudnn::ops::nchwToNhwcKernel<float>": "library",
+    "triton_poi_fused_add_relu_0": "library",
+    "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits>": "library",
+    "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x256>": "unclear",
+    "void cub::DeviceReduceKernel<...>": "unclear",
+    "Memcpy DtoD (Device -> Device)": "copy",
+    "Memset (Device)": "copy",
+    "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda>": "copy",
+    "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>": "copy",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_say_whose_a_kernel_is(name: str) -> None:
+    assert owner_of(name) == NAMES[name]
+
+
+def test_times_add_up_by_owner() -> None:
+    kernels = [KernelTime(name=name, microseconds=index) for index, name in enumerate(("a", "nvjet_x", "b", "a"))]
+    assert microseconds_by_owner(kernels) == {"own": 5.0, "library": 1.0, "copy": 0.0, "unclear": 0.0}
+    assert named(kernels, "own") == "a, b, a"
+    assert named([], "library") == ""
