@@ -141,7 +141,8 @@ class Subject:
             with self.stages.stage(f"candidate {kind_of(order)}"):
                 answer = self.worker.ask(order, Answer, limit, descriptors)
         except Hung as error:
-            raise Stop("failed", stage, f"hang: {error} with its process group") from error
+            named = " (the setting run_seconds)" if limit == self._limits.run_seconds else ""
+            raise Stop("failed", stage, f"hang: {error} with its process group{named}") from error
         except Gone as error:
             hint = " (out of memory, most likely)" if "SIGKILL" in str(error) else ""
             raise Stop("failed", stage, f"crash: {error}{hint}") from error

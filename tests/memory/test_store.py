@@ -273,7 +273,7 @@ def test_a_folder_that_this_user_may_not_write(folder: Path, store: MemoryStore)
         parent.chmod(0o755)
     done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("memory-unwritable")
-    assert "--memory" in done.stdout
+    assert "the setting `memory`" in done.stdout
 
 
 def test_two_stores_of_one_process_share_the_folder(folder: Path, store: MemoryStore) -> None:
