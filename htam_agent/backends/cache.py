@@ -126,6 +126,9 @@ class BuildCache:
 SOURCE_REFUSED = "the compiler refused the source"
 """`CompileResult.reason` of a build whose failure is a fact about the source."""
 
+TOO_LONG = "the build took longer than"
+"""How the reason of a build begins that was stopped at its limit."""
+
 
 def build_with_cache(
     backend: Backend,

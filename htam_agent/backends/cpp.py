@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from htam_agent.backends.base import Availability, BuildLimits, Occupancy, binary_name
-from htam_agent.backends.cache import SOURCE_REFUSED
+from htam_agent.backends.cache import SOURCE_REFUSED, TOO_LONG
 from htam_agent.backends.ceilings import CeilingStore
 from htam_agent.backends.flags import CPP_FLAGS
 from htam_agent.backends.logs import blames_source, first_error, shorten
@@ -73,7 +73,7 @@ class CppBackend:
         status, log = run_bounded(command, folder, limits.build_seconds)
         reason = ""
         if status is None:
-            reason = f"the build took longer than {limits.build_seconds:g} s and was stopped"
+            reason = f"{TOO_LONG} {limits.build_seconds:g} s and was stopped"
         elif status < 0 or any(words in log for words in DEATHS):
             reason = f"g++ died (status {status}): {first_error(log)}"
         elif status == 0:

@@ -21,6 +21,7 @@ from htam_agent.evaluation.compiling import compile_candidate
 from htam_agent.evaluation.evaluation import Evaluation, not_run
 from htam_agent.evaluation.exclusions import excluded_protocols
 from htam_agent.evaluation.files import tail
+from htam_agent.evaluation.hangs import HangMemory
 from htam_agent.evaluation.hung import remember, remembered
 from htam_agent.evaluation.judge import MachineFault, Reference, raise_trouble
 from htam_agent.evaluation.messages import Ask, Load, Loaded, Told
@@ -30,6 +31,7 @@ from htam_agent.evaluation.session import Limits, Seeds, Session
 from htam_agent.evaluation.spares import WANTED, Spares
 from htam_agent.operator import OperatorProfile
 from htam_agent.task import Task
+from htam_agent.tools.diagnose import fractions_of_floor
 from htam_agent.verdict import Ceilings, Check, CompileResult, DeviceFacts, ProfileResult, RunResult, Times
 from htam_agent.words import Backend, Policy, Precision, Protocol, Verdict
 
@@ -41,7 +43,7 @@ class Bench:
 
     `folder` holds the candidates' own folders and the logs. `protocol` decides; `protocols` get a verdict besides, by
     default those whose trials `protocol` runs anyhow. `policy` None: by the contract, from the traced operators.
-    `seed` None: secret, from the system. `compile_baseline` None: on cuda yes, on cpp no. `device`: CUDA index.
+    `seed` None: secret, from the system. `counters`: profiles read hardware counters too. `compile_baseline` None: on cuda yes, on cpp no. `device`: CUDA index.
     `warm_l2`: on CUDA, data stay in the L2 between timed calls, on both sides.
     """
 
@@ -65,6 +67,7 @@ class Bench:
         compile_baseline: bool | None = None,
         warm_l2: bool = False,
         device: int = 0,
+        counters: bool = False,
         hang_memory: bool = True,
     ) -> None:
         self.task = task
@@ -79,6 +82,7 @@ class Bench:
         self._warm_l2 = warm_l2
         self._compile_baseline = backend == "cuda" if compile_baseline is None else compile_baseline
         self._index = device
+        self._counters = counters
         self._hang_memory = hang_memory
         self._harness: Harness | None = None
         self._session: Session | None = None
@@ -115,6 +119,7 @@ class Bench:
             self.policy = self._wanted_policy or default_policy(self.operator)
             self.device = backend.device_facts()
             self.ceilings = backend.ceilings()
+            loaded = loaded.model_copy(update={"bandwidth": self.ceilings.dram_bytes_per_second})
         except BaseException:
             self.close()
             raise
@@ -135,8 +140,9 @@ class Bench:
             seeds=self._seeds,
             spares=self._spares,
             warm_l2=self._warm_l2,
+            hangs=HangMemory() if self._hang_memory else None,
         )
-        self._spares.refill(self._session)
+        self._refill(self._session)
         return self.operator
 
     def _leave_out(self, loaded: Loaded) -> Loaded:
@@ -173,7 +179,7 @@ class Bench:
         except Hung as error:
             raise TaskError(
                 f"The task {self.task.name!r} was not loaded and run once within {seconds:g} s.",
-                "Use smaller inputs or longer limits.",
+                "Use smaller inputs, or a longer limit (the setting run_seconds).",
                 "task-timeout",
             ) from error
         except (Gone, Garbled) as error:
@@ -232,7 +238,7 @@ class Bench:
         result = Evaluation(session, compiled, baselines, self.baseline_reason).run()
         remember(session, compiled, result)
         self._refill(session)
-        return result
+        return result.model_copy(update={"fractions": fractions_of_floor(result.times_ms)})
 
     def _refill(self, session: Session) -> None:
         with contextlib.suppress(WorkerError):  # a verdict stands; the next candidate is told of a dead harness
@@ -247,11 +253,28 @@ class Bench:
         return DeepChecks(self._opened(), compiled, result).run()
 
     def profile(self, compiled: CompileResult, run: RunResult) -> ProfileResult:
-        """Where the candidate stands against the device's ceilings, in numbers and words."""
+        """Where the candidate stands against the device's ceilings, in numbers and words; with hardware counters where
+        this bench was made for them (cuda), which takes seconds."""
+        from htam_agent.evaluation.deep.checks import DeepChecks
         from htam_agent.tools.diagnose import diagnose
 
-        self._opened()
-        return diagnose(self.operator, run.times_ms, self.ceilings, self.device, compiled.kernels, run.launches)
+        session = self._opened()
+        note = ""
+        if self._counters and self.backend == "cuda" and not run.counters:
+            found, counters = DeepChecks(session, compiled, run).counters()
+            run = run.model_copy(update={"counters": counters})
+            note = "" if counters else f" No counters: {found.check.detail}."
+        profile = diagnose(
+            self.operator,
+            run.times_ms,
+            self.ceilings,
+            self.device,
+            compiled.kernels,
+            run.launches,
+            precision=self.precision,
+            run=run,
+        )
+        return profile.model_copy(update={"diagnosis": profile.diagnosis + note})
 
     @property
     def notes(self) -> list[Check]:

@@ -8,9 +8,10 @@ import stat
 import time
 from pathlib import Path
 
-from htam_agent.backends.cache import BuildCache
+from htam_agent.backends.cache import TOO_LONG, BuildCache
 from htam_agent.evaluation.channel import Garbled
 from htam_agent.evaluation.files import fresh_folder, tail, write_new
+from htam_agent.evaluation.hangs import Hang, hang_key
 from htam_agent.evaluation.judge import MachineFault
 from htam_agent.evaluation.messages import BuildOrder, Built
 from htam_agent.evaluation.policy import SOURCE_LIMIT, inspect_source
@@ -71,8 +72,15 @@ def _build(session: Session, source: str, folder: Path) -> CompileResult:
     found = cache.find(session.backend, source, folder)
     if found is not None:
         return found
+    key, limits = hang_key("build", session.backend.build_key(source)), {"build": session.limits.build_seconds}
+    hang = session.hangs.find(key, limits) if session.hangs else None
+    if hang is not None:
+        reason = f"it was not built again: {hang.reason} (--no-hang-memory or a longer limit tries it again)"
+        return CompileResult(ok=False, backend=session.backend.name, log=reason, reason=reason, cached=True)
     result = _build_confined(session, source, folder)
     cache.keep(session.backend, source, result)
+    if session.hangs and result.reason.startswith(TOO_LONG):
+        session.hangs.keep(key, Hang(stage="compile", reason=result.reason, limits=limits))
     return result
 
 
@@ -93,7 +101,7 @@ def _build_confined(session: Session, source: str, folder: Path) -> CompileResul
     try:
         built = worker.ask(order, Built, seconds + SPARE_SECONDS)
     except Hung:
-        reason = f"the build took longer than {seconds:g} s and was stopped"
+        reason = f"{TOO_LONG} {seconds:g} s and was stopped"
     except Gone as error:
         # A compiler that a source brings down dies by a signal; everything else is a fault of this program's own.
         if error.status is None or not os.WIFSIGNALED(error.status):

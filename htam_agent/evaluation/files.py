@@ -45,6 +45,12 @@ def open_plain(path: Path, flags: int) -> int:
     return descriptor
 
 
+def read_plain(path: Path) -> bytes:
+    """The bytes of a plain file. Raises OSError for anything else in its place."""
+    with open(open_plain(path, os.O_RDONLY), "rb") as file:
+        return file.read()
+
+
 def tail(log: Path, limit: int = 2000) -> str:
     """The end of a log file as text; empty when there is none."""
     try:

@@ -21,6 +21,7 @@ from htam_agent.evaluation.process import Harness
 from htam_agent.words import Policy, Precision, Protocol, Record
 
 if TYPE_CHECKING:
+    from htam_agent.evaluation.hangs import HangMemory
     from htam_agent.evaluation.spares import Spares
 
 
@@ -79,6 +80,9 @@ class Session:
     seeds: Seeds
     spares: Spares
     warm_l2: bool = False
+
+    hangs: HangMemory | None = None
+    """None: none is remembered."""
 
     def log(self, folder: Path, kind: str) -> Path:
         """An empty log of the candidate in `folder`, where the candidate itself cannot reach it by name."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from htam_agent.errors import WorkerError
 from htam_agent.evaluation.channel import ChannelError
-from htam_agent.evaluation.files import open_plain
+from htam_agent.evaluation.files import read_plain
 from htam_agent.evaluation.judge import MachineFault
 from htam_agent.evaluation.messages import Answer, Enter, Order
 from htam_agent.evaluation.process import Gone, Hung, Worker
@@ -155,8 +155,7 @@ def prepare_spare(session: Session) -> Spare:
 
 def put_file(source: Path, target: Path) -> None:
     """Copies a plain file for others to read. Raises OSError for anything else in its place, links too."""
-    with open(open_plain(source, os.O_RDONLY), "rb") as file:
-        data = file.read()
+    data = read_plain(source)
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     with open(descriptor, "wb") as file:
         file.write(data)
