@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.mutation.operator import OTHER_WIDE, WIDE, Operator
+from benchmarks.mutation.small_operator import OTHER_WIDE, WIDE, Operator
 
 CUDA = """
 extern "C" __global__ void kernel(ARGUMENTS, float* z, int total, int columns) {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.mutation.operator import OTHER_WIDE, WIDE, Operator
+from benchmarks.mutation.small_operator import OTHER_WIDE, WIDE, Operator
 
 REDUCE = """
 __device__ float block_NAME(float value, float* scratch) {

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from benchmarks.evaluator.benches import add_options
 from benchmarks.evaluator.items import Budget, Items, describe_machine
 from benchmarks.mutation.mutate import Mutant, mutants_of
-from benchmarks.mutation.operator import Operator
 from benchmarks.mutation.operators import OPERATORS
+from benchmarks.mutation.small_operator import Operator
 from benchmarks.mutation.witness import Witness
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.mutation.operator import Operator
 from benchmarks.mutation.operators import OPERATORS
+from benchmarks.mutation.small_operator import Operator
 
 ULPS = 64.0
 NOISE = 8.0
