@@ -29,6 +29,22 @@ def processor_ms(pid: int) -> float:
     return total
 
 
+def waits_ms(pid: int) -> dict[int, float]:
+    """Milliseconds that each thread of `pid` and of its descendants has been ready to run and had no processor."""
+    waits = {}
+    for process in _family(pid):
+        for thread in _threads(process):
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                text = Path(f"/proc/{process}/task/{thread}/schedstat").read_text(encoding="ascii")
+                waits[int(thread)] = int(text.split()[1]) / 1e6
+    return waits
+
+
+def longest_wait(before: dict[int, float], after: dict[int, float]) -> float:
+    """Milliseconds for which others kept a process from going on in between: those of the thread that waited most."""
+    return max((after[thread] - before.get(thread, 0.0) for thread in after), default=0.0)
+
+
 def works_on(pid: int) -> str:
     """Why a process that has answered is not done: its threads or processes go on. Empty when they sleep.
 

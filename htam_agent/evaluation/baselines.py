@@ -30,6 +30,8 @@ def measure_baselines(session: Session, ceilings: Ceilings, with_compile: bool) 
     reasons = []
     with device_lock(session.device_name):
         session.reference.prepare(Prepare(seed=session.seeds.draw()))
+        for slot in range(1, session.loaded.blueprint.slots):
+            session.reference.prepare(Prepare(seed=session.seeds.draw(), redraw=False, slot=slot, expect=False))
         for variant in VARIANTS:
             reason = _not_wanted(session, variant, with_compile)
             if not reason:
@@ -43,7 +45,7 @@ def measure_baselines(session: Session, ceilings: Ceilings, with_compile: bool) 
         eager_tf32=found.get("eager_tf32"),
         compile=found.get("compile"),
         best=min(found.values()),
-        floor=floor_ms(session.loaded.operator, ceilings, session.backend.name),
+        floor=floor_ms(session.loaded.operator, ceilings, session.backend.name, session.precision),
     )
     return times_ms, "; ".join(reasons)
 
@@ -73,10 +75,12 @@ def _measure(session: Session, variant: Variant) -> tuple[list[float], str]:
     assert warm is not None, "a warm is answered by times"
     if not warm.milliseconds:
         return [], warm.reason
+    slots = session.loaded.blueprint.slots
     calls = max(3, calls_for(warm.milliseconds[0], session.device_name))
     times: list[float] = []
     for _ in range(BLOCKS):
-        block = session.reference.ask(Ask(block=Block(variant=variant, calls=calls, cold=not session.warm_l2))).timed
+        order = Block(variant=variant, calls=calls, slots=slots, cold=not session.warm_l2)
+        block = session.reference.ask(Ask(block=order)).timed
         assert block is not None, "a block is answered by times"
         times += block.milliseconds
     return times, ""

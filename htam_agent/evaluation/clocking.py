@@ -192,7 +192,7 @@ class Clocking:
         if not self._alone:
             self._compare_a_call(rounds, min(turns, calls))
         empty = self._sides.theirs(calls, turns, empty=True, summary=True, cold=self._cold)
-        rounds.ours.append(proof.Block(seen.milliseconds[0], seen.wall_ms, empty.wall_ms, calls, seen.first_ms))
+        rounds.ours.append(_block(seen, empty, calls, self._kind))
         if self._kind == "cpu":
             self._strain(rounds, turns)
         return time.monotonic() - begin
@@ -202,7 +202,7 @@ class Clocking:
         calls = max(1, 2 * self._their_calls)
         told = self._sides.theirs(calls, turns, summary=True)
         empty = self._sides.theirs(calls, turns, empty=True, summary=True)
-        rounds.theirs.append(proof.Block(told.milliseconds[0], told.wall_ms, empty.wall_ms, calls, told.first_ms))
+        rounds.theirs.append(_block(told, empty, calls, self._kind))
 
     def _end(self, rounds: Rounds) -> None:
         """What may be left of the proof; then whether the process rests, and whether an output changes afterwards."""
@@ -211,7 +211,7 @@ class Clocking:
         turns = min(rounds.slots, len(self._values))
         calls = max(turns, self._our_calls)
         self._sides.ours(calls, turns, cold=self._cold)
-        rounds.works_on = works_on(self._subject.worker.pid)
+        rounds.works_on = works_on(self._subject.worker.pid) or self._sides.works_meanwhile
         if not self._alone:
             self._compare_a_call(rounds, turns)
 
@@ -236,6 +236,14 @@ class Clocking:
         self._verification.judge(answer, label, [self._protocol], place, state=state)
         if self._verification.verdicts[self._protocol] != "correct":
             raise Stop("wrong", "time", self._verification.reasons[self._protocol])
+
+
+def _block(seen: Seen, empty: Seen, calls: int, kind: str) -> proof.Block:
+    """A GPU goes on while its host waits for a processor: there such waits are no excuse."""
+    waited, empty_waited = (seen.waited_ms, empty.waited_ms) if kind == "cpu" else (0.0, 0.0)
+    return proof.Block(
+        seen.milliseconds[0], seen.wall_ms, max(0.0, empty.wall_ms - empty_waited), calls, seen.first_ms, waited
+    )
 
 
 def _added(calls: FirstCalls, fresh: list[float], again: list[float]) -> FirstCalls:

@@ -46,4 +46,4 @@ class Rounds:
         proof = self.proof
         if proof is None:
             return "no block was long enough to prove its times"
-        return proof.reason or self.works_on or remembers(self.our_first, self.their_first, self.kind)
+        return self.works_on or remembers(self.our_first, self.their_first, self.kind) or proof.reason

@@ -6,8 +6,12 @@ import math
 import time
 from dataclasses import dataclass, field
 
+from htam_agent.evaluation.activity import longest_wait, processor_ms, waits_ms
 from htam_agent.evaluation.judge import Reference, Stop, Subject
 from htam_agent.evaluation.messages import Ask, Block, Measure, Order, Variant, Warm
+
+MEANWHILE_MS, MEANWHILE_SHARE = 20.0, 0.15
+"""Processor time that an idle process may take beside the reference's blocks: threads of OpenMP that wait for more."""
 
 
 @dataclass
@@ -20,6 +24,8 @@ class Seen:
     first_ms: float = 0.0
     hidden_ms: float = 0.0
     reason: str = ""
+    waited_ms: float = 0.0
+    """Of the wall time: for which its process was ready to go on and others had the processor."""
 
 
 class Sides:
@@ -29,6 +35,18 @@ class Sides:
         self.reference = reference
         self.subject = subject
         self.variant = variant
+        self._their_ms = 0.0
+        self._meanwhile_ms = 0.0
+
+    @property
+    def works_meanwhile(self) -> str:
+        """Why the reference's times are not its own: the candidate's process was busy while it was timed."""
+        if self._meanwhile_ms <= MEANWHILE_MS + MEANWHILE_SHARE * self._their_ms:
+            return ""
+        return (
+            f"threads or processes of the candidate took {self._meanwhile_ms:.4g} ms of processor time while the "
+            f"reference was timed for {self._their_ms:.4g} ms"
+        )
 
     def warm_theirs(self, seconds: float) -> float:
         """Milliseconds of a call when the reference is warm."""
@@ -50,11 +68,15 @@ class Sides:
             variant=self.variant, calls=calls, slots=slots, empty=empty, summary=summary, back_to_back=back_to_back,
             graph=graph, cold=cold,
         )  # fmt: skip
+        idle, waits = processor_ms(self.subject.worker.pid), waits_ms(self.reference.worker.pid)
         begin = time.perf_counter()
         told = self.reference.ask(Ask(block=block)).timed
         wall = (time.perf_counter() - begin) * 1e3
+        self._meanwhile_ms += processor_ms(self.subject.worker.pid) - idle
+        self._their_ms += wall
+        waited = longest_wait(waits, waits_ms(self.reference.worker.pid))
         assert told is not None, "a block is answered by times"
-        return Seen(wall, told.milliseconds, told.first_ms, reason=told.reason)
+        return Seen(wall, told.milliseconds, told.first_ms, reason=told.reason, waited_ms=waited)
 
     def ours(
         self, calls: int, slots: int = 1, *, summary: bool = False, back_to_back: bool = False, graph: bool = False,
@@ -62,14 +84,16 @@ class Sides:
     ) -> Seen:  # fmt: skip
         """A block of the candidate's. Raises Stop when it fails, or claims times that cannot be."""
         measure = Measure(calls=calls, slots=slots, summary=summary, back_to_back=back_to_back, graph=graph, cold=cold)
+        waits = waits_ms(self.subject.worker.pid)
         begin = time.perf_counter()
         answer = self.subject.order(Order(measure=measure), "time")
         wall = (time.perf_counter() - begin) * 1e3
+        waited = longest_wait(waits, waits_ms(self.subject.worker.pid))
         if back_to_back or graph:
             return Seen(wall, reason=answer.reason[:300])
         times = credible(answer.milliseconds, 1 if summary else calls)
         first, hidden = credible([answer.first_ms + 1e-9])[0], answer.hidden_ms
-        return Seen(wall, times, first, hidden if math.isfinite(hidden) else math.inf)
+        return Seen(wall, times, first, hidden if math.isfinite(hidden) else math.inf, waited_ms=waited)
 
 
 def credible(milliseconds: list[float], count: int = 1) -> list[float]:

@@ -98,49 +98,67 @@ def test_what_is_right_only_sometimes_is_found_while_it_is_timed(judge: Judge) -
     assert "timed call" in result.reason
 
 
-def test_times_that_the_harness_did_not_see_are_quarantined(judge: Judge) -> None:
+SLOW_KERNEL = KERNEL.replace(
+    "for (long row", "for (volatile long spin = 0; spin < 2000000; ++spin) {}\n  for (long row", 1
+)
+"""Some 2 ms in the kernel itself."""
+
+
+def test_clocks_of_python_that_run_slow_change_no_time(judge: Judge) -> None:
+    honest = judge(candidate(kernel=SLOW_KERNEL), timing=True).times_ms.candidate
+    names = ("perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "time", "process_time")
     forged = candidate(
-        "import time as clock\nclock.sleep(0.02)\n" + FORWARD,
-        top="import time\nreal = time.perf_counter_ns\ntime.perf_counter_ns = lambda: real() // 1000",
+        kernel=SLOW_KERNEL,
+        top=f"""
+        import time
+        for name in {names}:
+            setattr(time, name, lambda real=getattr(time, name): type(real())(real() / 1000))
+        """,
     )
     result = judge(forged, timing=True)
-    assert result.verdict == "quarantined", result
-    assert result.stage == "time"
-    assert "clock" in result.reason
-    assert not result.faster
+    assert result.verdict == "correct", result
+    assert honest is not None
+    assert result.times_ms.candidate is not None
+    assert result.times_ms.candidate > 0.7 * honest
 
 
 FORGED = {
-    "nothing": "[1e-4] * calls",
-    "one long call": "[1e-4] * (calls - 1) + [time.perf_counter() * 1e3 - begin + 1e-4]",
-    "a long first call": "[1e-4] * calls",
-    "not a number": "[float('nan')] * calls",
+    "nothing": "[1e-4] * count",
+    "half of it": "[0.5 * real] * count",
+    "a fifth less": "[0.8 * real] * count",
+    "one long call": "[1e-4] * (count - 1) + [real * count]",
+    "a long first call": "[1e-4] * count",
+    "not a number": "[float('nan')] * count",
+    "fewer calls": "[real]",
+    "shorter in short blocks": "[real if count * real > 90 else 0.5 * real] * count",
 }
 
 
 @pytest.mark.parametrize("name", FORGED)
 def test_a_stopwatch_that_lies_gains_nothing(judge: Judge, name: str) -> None:
     forged = candidate(
+        kernel=SLOW_KERNEL,
         top=f"""
         import sys, time
-        def fake(self, call, calls, alone=False):
+        def fake(self, calls, count, alone=False, cold=True):
             begin = time.perf_counter() * 1e3
-            for _ in range(calls):
-                result = call()
+            self.kept = [None] * len(calls)
+            for number in range(count):
+                self.kept[number % len(calls)] = calls[number % len(calls)]()
+            real = (time.perf_counter() * 1e3 - begin) / count
             self.first_ms = 1e6 if {name!r} == 'a long first call' else 0.0
-            return {FORGED[name]}, result
-        sys.modules['htam_agent.evaluation.timing'].Stopwatch.block = fake
-        """
+            return {FORGED[name]}, self.kept
+        sys.modules['htam_agent.evaluation.stopwatch'].Stopwatch.block = fake
+        """,
     )
     result = judge(forged, timing=True)
-    if name == "one long call":  # its sum is right, so that it is believed as far as half the mean
-        honest = judge(candidate(), timing=True).times_ms.candidate
-        assert result.times_ms.candidate is not None
-        assert honest is not None
-        assert result.times_ms.candidate > honest / 4
-    else:
-        assert result.verdict == "quarantined", result
-        assert not result.faster
+    assert result.verdict == "quarantined", result
+    assert result.stage == "time"
+    assert not result.faster
+    if "number" not in name and "fewer" not in name:
+        (check,) = [check for check in result.checks if check.name == "clock"]
+        assert "outer" in check.detail
+        assert "inner" in check.detail
 
 
 @pytest.mark.slow
@@ -375,7 +393,9 @@ def doomed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     task = Task.parse(str(folder / "task.py"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HTAM_API_KEY", "top-secret-key")
-        with Bench(task, backend="cpp", folder=folder / "run", limits=Limits(run_seconds=3)) as bench:
+        with Bench(
+            task, backend="cpp", folder=folder / "run", limits=Limits(run_seconds=3), hang_memory=False
+        ) as bench:
             yield bench
 
 
