@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from htam_agent.words import Backend, Bottleneck, Protocol, Record, Stage, Verdict
+from htam_agent.words import Backend, Bottleneck, Precision, Protocol, Record, Stage, Verdict
 
 
 class Speedups(Record):
@@ -71,8 +71,7 @@ class DeviceFacts(Record):
 
 
 class GpuState(Record):
-    """A GPU's clocks and limits at one moment, read from NVML and never set; None where the GPU does not give a figure.
-    """
+    """A GPU's clocks and limits at one moment, read from NVML and never set; None where it does not give a figure."""
 
     sm_clock_mhz: int | None = None
     sm_clock_limit_mhz: int | None = None
@@ -93,14 +92,26 @@ class CacheCeiling(Record):
 
 class Ceilings(Record):
     """What this device reaches at most, measured once: bytes per second of a large copy (read plus written), and
-    FP32 multiply-add operations per second (two for each)."""
+    FP32 multiply-add operations per second (two for each). 0 where a figure does not exist or is not known."""
 
     copy_bytes_per_second: float
     fp32_operations_per_second: float
     launch_seconds: float = 0.0
     """Seconds of one empty call (a kernel launch, or a parallel region)."""
+    tf32_operations_per_second: float = 0.0
+    """cuda: of a large matrix product by torch with TF32 inputs, float32 sums (2mnk operations)."""
+    bf16_operations_per_second: float = 0.0
+    """cuda: the same with bfloat16 inputs; float16 has the same rate."""
+    dram_bytes_per_second: float = 0.0
+    """cuda: what the memory's clock and bus allow in theory."""
     caches: list[CacheCeiling] = Field(default_factory=list)
     """cpp: cache levels, smallest first; empty where timing flushes the cache (cuda)."""
+
+    def product_rate(self, precision: Precision) -> float:
+        """Operations per second that matrix products reach at a declared precision; 0 where it is not known."""
+        if precision == "ieee":
+            return self.fp32_operations_per_second
+        return self.tf32_operations_per_second if precision == "tf32" else self.bf16_operations_per_second
 
     def copy_rate(self, working_set: int) -> float:
         """Bytes per second that a copy reaches when `working_set` bytes stay in the nearest cache that holds them."""
@@ -147,6 +158,15 @@ class Launch(Record):
     dynamic_shared_bytes: int = 0
 
 
+class FloorFractions(Record):
+    """Floor over time of each side: 1 is the least time that the task's bytes and operations allow on this device; null
+    where a side was not timed."""
+
+    candidate: float | None = None
+    eager: float | None = None
+    best: float | None = None
+
+
 class KernelCounters(Record):
     """What Nsight Compute measured of one launch; null for a figure that it did not give. Percentages are of what the
     device sustains at most."""
@@ -182,7 +202,7 @@ class RunResult(Record):
     call_ms: BothSides | None = None
     """Of a call, one after the other with nothing between them, by the harness's own clock."""
     launch_bound: bool | None = None
-    """Whether the host, not the device, decides how long the candidate's calls take; null where nothing was launched."""
+    """Whether the host, not the device, decides how long the candidate's calls take; null: nothing was launched."""
     graph_ms: BothSides | None = None
     """Of a replayed CUDA graph of one call, where a side is launch-bound; null with the reason in the check "graph"."""
     gpu_before: GpuState | None = None
@@ -196,10 +216,11 @@ class RunResult(Record):
     """Share of a call's time that goes away with the candidate's own kernels; null where it was not measured."""
     counters: list[KernelCounters] = Field(default_factory=list)
     """Of the candidate's own kernels in one call: from the deep checks, where the machine allows it."""
+    fractions: FloorFractions = Field(default_factory=FloorFractions)
     seconds: float = 0.0
     stages: dict[str, float] = Field(default_factory=dict)
-    """Seconds by what was waited for: "compile", "spawn", "candidate trial", "reference judge" and so on. What is missing
-    to `seconds` (plus compile) is the main process's own."""
+    """Seconds by what was waited for: "compile", "spawn", "candidate trial", "reference judge" and so on. What is
+    missing to `seconds` (plus compile) is the main process's own."""
 
 
 class ProfileResult(Record):
@@ -220,6 +241,16 @@ class ProfileResult(Record):
     """Resident warps over the most that a multiprocessor holds; null for cpp."""
     limited_by: str = ""
     """What bounds the occupancy: registers, shared memory, threads, blocks."""
+    fractions: FloorFractions = Field(default_factory=FloorFractions)
+    """Of the floor, reached by the reference and by the candidate."""
+    tensor_share: float | None = None
+    """Share of the measured rate of matrix products at the declared precision; null where the task has none."""
+    launch_bound: bool | None = None
+    """Whether the host decides how long its calls take; null where that was not measured."""
+    own_share: float | None = None
+    """Share of the time that its own kernels take, the rest being a library's; null where it was not measured."""
+    counters: list[KernelCounters] = Field(default_factory=list)
+    """From Nsight Compute, where it was asked for and the machine allows it."""
 
 
 FailureKind = Literal["compile", "load", "policy", "construct", "run", "wrong", "quarantined", "unsupported"]

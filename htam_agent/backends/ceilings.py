@@ -17,7 +17,7 @@ from htam_agent.backends.cache import cache_home, write_atomically
 from htam_agent.verdict import Ceilings, DeviceFacts
 from htam_agent.words import Record
 
-MEASUREMENT = 1
+MEASUREMENT = 2
 """Raised when a measuring program changes, so that old figures are measured again."""
 
 

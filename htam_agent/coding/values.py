@@ -155,7 +155,9 @@ def _ceilings(request: CodeRequest) -> dict[str, float] | None:
 def _floor(request: CodeRequest) -> float | None:
     from htam_agent.tools.diagnose import floor_ms
 
-    return floor_ms(request.operator, request.ceilings, request.backend) if request.ceilings is not None else None
+    if request.ceilings is None:
+        return None
+    return floor_ms(request.operator, request.ceilings, request.backend, request.precision)
 
 
 def _strategy(scored: ScoredStrategy) -> dict[str, object]:

@@ -49,6 +49,10 @@ def profile_words(result: ProfileResult) -> str:
         f"{result.achieved_bytes_per_second / 1e9:.4g} GB/s",
         f"{result.achieved_operations_per_second / 1e9:.4g} GFLOP/s",
     ]
+    if result.tensor_share is not None:
+        figures.append(f"{result.tensor_share:.0%} of the rate of matrix products")
+    if result.fractions.best is not None:
+        figures.append(f"the reference reaches {result.fractions.best:.0%} of the floor")
     if result.occupancy is not None:
         figures.append(f"occupancy {result.occupancy:.0%} (limited by {result.limited_by})")
     return f"{result.bottleneck}: {result.diagnosis}\n" + ", ".join(figures)

@@ -7,8 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from htam_agent.operator import Node, OperatorProfile, TensorInfo
-from htam_agent.tools.diagnose import diagnose, floor_ms
-from htam_agent.verdict import CacheCeiling, Ceilings, DeviceFacts, KernelResources, Launch, Times
+from htam_agent.tools.diagnose import diagnose, floor_ms, fractions_of_floor
+from htam_agent.verdict import (
+    BothSides,
+    CacheCeiling,
+    Ceilings,
+    DeviceFacts,
+    KernelCounters,
+    KernelResources,
+    Launch,
+    RunResult,
+    Times,
+)
 
 GPU = DeviceFacts(backend="cuda", name="NVIDIA H200", architecture="sm_90", threads=132)
 CPU = DeviceFacts(backend="cpp", name="a processor", architecture="x86_64", threads=2)
@@ -120,3 +130,51 @@ def test_any_kernel_has_a_consistent_profile(
     assert found.diagnosis.endswith(".")
     slower = diagnose(operator(size, operations), Times(candidate=2 * milliseconds), ceilings, device)
     assert slower.fraction_of_floor < found.fraction_of_floor
+
+
+PRODUCT_CEILINGS = GPU_CEILINGS.model_copy(
+    update={"tf32_operations_per_second": 4e14, "bf16_operations_per_second": 7e14}
+)
+
+
+def test_a_matrix_product_is_held_against_the_rate_of_its_precision() -> None:
+    product = operator(size=1 << 26, operations=1 << 40, operators=("aten.addmm", "aten.relu"))
+    floors = {name: floor_ms(product, PRODUCT_CEILINGS, "cuda", name) for name in ("ieee", "tf32", "bf16", "fp16")}
+    assert floors["ieee"] == pytest.approx((1 << 40) / 6e13 * 1e3 + 0.002)
+    assert floors["tf32"] == pytest.approx((1 << 40) / 4e14 * 1e3 + 0.002)
+    assert floors["bf16"] == floors["fp16"] < floors["tf32"] < floors["ieee"]
+    near = diagnose(product, Times(candidate=3.0, best=4.0), PRODUCT_CEILINGS, GPU, precision="tf32")
+    assert near.bottleneck == "compute"
+    assert near.tensor_share == pytest.approx((1 << 40) / 4e14 / 3e-3)
+    assert "TF32 matrix products" in near.diagnosis
+    assert near.fractions.best == pytest.approx(floors["tf32"] / 4.0)
+    far = diagnose(product, Times(candidate=30.0), PRODUCT_CEILINGS, GPU, precision="tf32")
+    assert far.bottleneck == "latency"
+    assert "tensor cores" in far.diagnosis
+
+
+def test_what_the_run_measured_is_said() -> None:
+    run = RunResult(
+        verdict="correct",
+        stage="time",
+        call_ms=BothSides(candidate=0.5, reference=0.6),
+        device_ms=BothSides(candidate=0.3, reference=0.4),
+        launch_bound=True,
+        own_share=0.2,
+        counters=[KernelCounters(kernel="k", dram_bytes_read=3.0 * (1 << 30), occupancy_percent=20.0)],
+    )
+    found = diagnose(operator(), Times(candidate=0.3), GPU_CEILINGS, GPU, run=run)
+    assert found.bottleneck == "launch"
+    for said in ("the host 0.5 ms", "20% of the time", "3.00 times the unavoidable", "20 % of the warps"):
+        assert said in found.diagnosis
+    assert found.counters == run.counters
+    quiet = diagnose(
+        operator(), Times(candidate=0.3), GPU_CEILINGS, GPU, run=RunResult(verdict="correct", stage="time")
+    )
+    assert quiet.bottleneck == "memory"
+
+
+def test_fractions_are_null_where_a_side_was_not_timed() -> None:
+    found = fractions_of_floor(Times(floor=1.0, candidate=2.0, best=None, eager=4.0))
+    assert (found.candidate, found.best, found.eager) == (0.5, None, 0.25)
+    assert fractions_of_floor(Times(candidate=2.0)).candidate is None

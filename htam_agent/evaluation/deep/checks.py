@@ -17,7 +17,7 @@ from htam_agent.evaluation.messages import Ask
 from htam_agent.evaluation.policy import inspect_source
 from htam_agent.evaluation.session import Session
 from htam_agent.evaluation.timing import device_lock
-from htam_agent.verdict import CompileResult, KernelCounters, RunResult, Speedups
+from htam_agent.verdict import CompileResult, FloorFractions, KernelCounters, RunResult, Speedups
 
 LARGEST_BYTES = 64 << 20
 """Of the inputs of one other shape, which cross in files."""
@@ -124,5 +124,6 @@ class DeepChecks:
                 "speedup": Speedups(reason=f"the verdict is {failed.verdict}"),
                 "interval": None,
                 "faster": False,
+                "fractions": FloorFractions(),
             }
         return result.model_copy(update=changes)

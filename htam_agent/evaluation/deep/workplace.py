@@ -99,7 +99,8 @@ class Workplace:
 
     def confined(self, command: Sequence[str], folder: Path, seconds: float) -> Run:
         """Runs another command, a compiler, that works in `folder`."""
-        return run_confined(command, self._session.cell(folder, seconds), seconds, self.root / f"{folder.name}.log")
+        cell = self._session.cell(folder, seconds).model_copy(update={"room": 0})  # what it makes is needed afterwards
+        return run_confined(command, cell, seconds, self.root / f"{folder.name}.log")
 
     def _cell(self, folder: Path, seconds: float, kernels: Path, environment: dict[str, str], under_tool: bool) -> Cell:
         cell = self._session.cell(folder, seconds, kernels)
