@@ -25,18 +25,21 @@ def evaluation_lines(evaluation: Evaluation) -> list[str]:
         *_failed(evaluation),
         ("protocols", _protocols(evaluation)),
         ("speedup", _speedup(evaluation)),
-        ("time", _time(evaluation)),
+        ("ms of a call", _times(evaluation)),
+        ("own work", _work(evaluation)),
+        ("GPU clock", _gpu(evaluation)),
+        ("counters", _deep(evaluation)),
         *_notes(evaluation),
         ("confinement", _confinement(evaluation)),
-        ("not done", evaluation.speedup.reason),
+        ("not done" if evaluation.verdict == "correct" else "not timed", evaluation.speedup.reason),
     ]
     return [_headline(evaluation), *(line for name, text in rows if text for line in _row(name, text))]
 
 
 def _headline(evaluation: Evaluation) -> str:
     best = evaluation.speedup.best
-    faster = " (faster)" if evaluation.faster else " (not faster)" if best is not None else ""
-    speed = f", {best:.3f}x over best{_between(evaluation.interval)}{faster}" if best is not None else ""
+    faster = "faster" if evaluation.faster else "not faster"
+    speed = f", {faster}: {best:.3f}x over best{_between(evaluation.interval)}" if best is not None else ""
     reason = f": {evaluation.reason}" if evaluation.reason else ""
     stage = "" if evaluation.verdict == "correct" else f" at {evaluation.stage}"
     where = f"{evaluation.task}, {evaluation.device}, {evaluation.precision}, {evaluation.policy}"
@@ -77,19 +80,51 @@ def _protocols(evaluation: Evaluation) -> str:
 def _speedup(evaluation: Evaluation) -> str:
     found = {name: getattr(evaluation.speedup, name) for name in BASELINES}
     known = [f"{name} {value:.3f}x" for name, value in found.items() if value is not None]
-    missing = [name for name, value in found.items() if value is None]
-    return ", ".join(known) + (f" (no {', '.join(missing)})" if missing else "") if known else ""
+    return ", ".join(known)
 
 
-def _time(evaluation: Evaluation) -> str:
-    times = evaluation.times_ms
-    if times.candidate is None:
-        return ""
-    words = [f"{times.candidate:.4g} ms a call"]
-    words += [f"best {times.best:.4g} ms"] if times.best is not None else []
-    if times.floor:
-        words.append(f"floor {times.floor:.4g} ms ({times.floor / times.candidate:.0%} of it reached)")
-    return ", ".join(words)
+def _times(evaluation: Evaluation) -> str:
+    """Milliseconds of a call on both sides by each clock, and what of the floor they reach."""
+    sides = {"device": evaluation.device_ms, "call": evaluation.call_ms, "graph replay": evaluation.graph_ms}
+    lines = [
+        f"{name:<{MARGIN}}{ms.candidate:<12.4g}{ms.reference:<12.4g}" for name, ms in sides.items() if ms is not None
+    ]
+    times, reached = evaluation.times_ms, evaluation.fractions
+    if times.floor and times.candidate is not None:
+        lines.append(f"{'floor':<{MARGIN}}{times.floor:<12.4g}{times.floor:<12.4g}")
+    shares = [f"{share:.0%}" if share is not None else "" for share in (reached.candidate, reached.best)]
+    if any(shares):
+        lines.append(f"{'of it reached':<{MARGIN}}{shares[0]:<12}{shares[1]:<12}")
+    head = f"{'':<{MARGIN}}{'candidate':<12}{'best':<12}"
+    return "\n".join(line.rstrip() for line in (head, *lines)) if lines else ""
+
+
+def _work(evaluation: Evaluation) -> str:
+    """Whose work a call is, and whether its launches or the device decide how long it takes."""
+    share = evaluation.own_share
+    told = [f"{share:.0%} of a call's time goes away with its own kernels"] if share is not None else []
+    told += ["launch-bound: the host decides how long a call takes"] if evaluation.launch_bound else []
+    return "; ".join(told)
+
+
+def _gpu(evaluation: Evaluation) -> str:
+    """The clocks round the timed calls, and what throttled them."""
+    states = [state for state in (evaluation.gpu_before, evaluation.gpu_after) if state is not None]
+    clocks = [f"{state.sm_clock_mhz} MHz" for state in states if state.sm_clock_mhz is not None]
+    return f"{' before, '.join(clocks)} after the timed calls" if len(clocks) == 2 else ""
+
+
+def _deep(evaluation: Evaluation) -> str:
+    """What the counters measured, a line for each kernel."""
+    lines = []
+    for kernel in evaluation.counters:
+        figures = {
+            "DRAM": kernel.dram_percent, "multiprocessors": kernel.multiprocessor_percent,
+            "occupancy": kernel.occupancy_percent, "L2 hits": kernel.l2_hit_percent,
+        }  # fmt: skip
+        known = ", ".join(f"{name} {value:.0f} %" for name, value in figures.items() if value is not None)
+        lines.append(f"{kernel.kernel}: {known}")
+    return "\n".join(lines)
 
 
 def _notes(evaluation: Evaluation) -> list[tuple[str, str]]:
