@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ class Items:
         self.path = path
         self.part = part
         self.items: dict[str, Item] = {}
+        self._lock = threading.Lock()
         path.parent.mkdir(parents=True, exist_ok=True)
         before = [line for file in [*earlier, path] if file.exists() for line in file.read_text().splitlines()]
         path.write_text("".join(f"{line}\n" for line in dict.fromkeys(before)))
@@ -46,7 +48,7 @@ class Items:
         self._append({"part": self.part, "run": {**facts, "command": command()}})
 
     def _append(self, item: Item) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
+        with self._lock, self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(item) + "\n")
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -150,6 +151,7 @@ def main(words: list[str]) -> None:
     add_options(parser, tasks=False)
     parser.add_argument("--most", type=int, default=MOST, help="mutants of one operator")
     parser.add_argument("--operators", nargs="+", default=list(OPERATORS))
+    parser.add_argument("--jobs", type=int, help="operators at a time (4 on cuda: the GPU waits for the host mostly)")
     parser.add_argument("--all", action="store_true", help="judge those without a witness too")
     arguments = parser.parse_args(words)
     items = Items(arguments.out, "mutants", arguments.earlier)
@@ -161,8 +163,10 @@ def main(words: list[str]) -> None:
     print(f"mutants: {waiting}, about {0.6 * waiting + 8.0 * len(chosen):.0f} s", flush=True)
     items.add_run(machine=describe_machine(arguments.backend))
     budget = Budget(arguments.budget_seconds)
-    for name, found in chosen.items():
-        if budget.left() < 5.0:
-            print("the budget is used up; run the same command again to go on", flush=True)
-            return
-        judge_operator(OPERATORS[name], found, arguments, items, budget)
+
+    def judge(name: str) -> None:
+        if budget.left() > 10.0:
+            judge_operator(OPERATORS[name], chosen[name], arguments, items, budget)
+
+    with ThreadPoolExecutor(arguments.jobs or (4 if arguments.backend == "cuda" else 1)) as pool:
+        list(pool.map(judge, chosen))
