@@ -64,3 +64,8 @@ def builds_itself(seen: Iterable[str]) -> bool:
     starts, a package that makes kernels, CUDA code given to the driver."""
     signs = ("run ", "import ", *(f"dlsym {name}" for name in COMPILING_CALLS))
     return any(words.startswith(signs) for words in seen)
+
+
+def looked_up(seen: Iterable[str]) -> list[str]:
+    """Names of functions that were looked up in libraries by ctypes."""
+    return [words.removeprefix("dlsym ") for words in seen if words.startswith("dlsym ")]

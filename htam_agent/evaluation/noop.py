@@ -58,6 +58,14 @@ def empty_library(binary: bytes) -> tuple[bytes, list[str]]:
     return bytes(patched), sorted(set(names))
 
 
+def asked_for(binary: bytes) -> list[str]:
+    """Names that a shared library takes from others. Raises NotEmptied where it cannot be read."""
+    try:
+        return [symbol.name for symbol in Elf(binary).symbols() if not symbol.defined and symbol.name]
+    except NotElf as error:
+        raise NotEmptied(f"the library cannot be read: {error}") from error
+
+
 def _is_own(symbol: Symbol) -> bool:
     return symbol.is_function and symbol.defined and not symbol.name.startswith(OF_THE_LANGUAGE)
 

@@ -12,13 +12,14 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from htam_agent.evaluation.auditing import builds_itself, loads
+from htam_agent.evaluation.auditing import builds_itself, loads, looked_up
 from htam_agent.evaluation.differing import difference
 from htam_agent.evaluation.entering import Entered, occupy
 from htam_agent.evaluation.files import open_plain
+from htam_agent.evaluation.foreign_calls import foreign_functions, foreign_symbols
 from htam_agent.evaluation.judge import Stop, Subject, Verification
 from htam_agent.evaluation.messages import Measure, Order, Prepare, Trial
-from htam_agent.evaluation.noop import NotEmptied, empty_cubin, empty_library
+from htam_agent.evaluation.noop import NotEmptied, asked_for, empty_cubin, empty_library
 from htam_agent.evaluation.self_built import examine_self_built
 from htam_agent.evaluation.session import Session
 from htam_agent.evaluation.timing import device_lock
@@ -72,7 +73,14 @@ def _emptied(session: Session, compiled: CompileResult) -> tuple[bytes, list[str
         raise NotEmptied(f"the binary cannot be read: {error}") from error
     if session.backend.name == "cuda":
         return empty_cubin(binary, session.backend.target())
+    foreign = foreign_symbols(asked_for(binary)) if session.policy == "own-kernels-only" else []
+    if foreign:
+        raise Stop("failed", "policy", _calls(foreign))
     return empty_library(binary)
+
+
+def _calls(foreign: list[str]) -> str:
+    return f"it calls {', '.join(foreign[:6])}, which the policy own-kernels-only does not leave to other libraries"
 
 
 class _Examination:
@@ -99,6 +107,9 @@ class _Examination:
 
     def _examine(self, second: Entered, name: str, timing: bool) -> OwnWork:
         changed, seen = self._try(second)
+        foreign = foreign_functions(looked_up(seen), self._names)
+        if foreign and self._session.policy == "own-kernels-only":
+            raise Stop("failed", "policy", _calls(foreign))
         which = f"its {len(self._names)} kernels" if len(self._names) > 1 else f"its kernel {self._names[0]}"
         if not changed:
             return self._unchanged(seen, name, which)
@@ -108,16 +119,18 @@ class _Examination:
 
     def _try(self, second: Entered) -> tuple[str, list[str]]:
         """What is different without the kernels, empty when nothing is, and what the file loaded."""
-        seen: list[str] = []
         try:
             second.subject.order(Order(audit=True), "policy", NOOP_SECONDS)
             second.start()
             self._session.reference.prepare(Prepare(seed=self._verification.draw_seed()))
             answer = second.subject.order(Order(trial=Trial()), "policy", NOOP_SECONDS)
-            seen = second.subject.order(Order(audit=True), "policy", NOOP_SECONDS).loaded
-            return difference(self._session, answer), seen
+            changed = difference(self._session, answer)
         except Stop as stop:
-            return stop.reason, seen
+            changed = stop.reason
+        try:
+            return changed, second.subject.order(Order(audit=True), "policy", NOOP_SECONDS).loaded
+        except Stop:  # its process has ended
+            return changed, []
 
     def _unchanged(self, seen: list[str], name: str, which: str) -> OwnWork:
         """The output is still right. Raises Stop unless the task is weak or the kernels that ran were others."""

@@ -94,3 +94,40 @@ BUILT_AGAIN = candidate(
     LIBRARY = ctypes.CDLL(os.path.abspath("again.so"))
     """,
 )
+
+CELL = MATMUL.replace("torch.relu(x @ y)", "torch.relu(x)").replace("def forward(self, x, y)", "def forward(self, x)")
+CELL = CELL.replace("[torch.randn(64, 32), torch.randn(32, 48)]", "[torch.randn(64, 48)]")
+"""A task under own-kernels-only."""
+
+
+def alone(top: str = "", kernels: str = KERNELS, name: str = "relu") -> str:
+    """A candidate for CELL that leaves everything to one kernel."""
+    text = candidate(f"return run('{name}', x.clone())", LOAD + "\n" + textwrap.dedent(top))
+    return text.replace(KERNELS, kernels).replace("def forward(self, x, y)", "def forward(self, x)")
+
+
+LOOKS_UP_BLAS = alone("SGEMM = getattr(ctypes.CDLL(None), 'cblas_sgemm', None)")
+LOADS_MORE = alone(kernels="#include <dlfcn.h>\nvoid* more() { return dlopen(0, 1); }\n" + KERNELS)
+OWN_SGEMM = alone(kernels=KERNELS.replace("int relu(", "int sgemm("), name="sgemm")
+IN_A_CUSTOM_OPERATOR = alone(
+    """
+    @torch.library.custom_op("mine::relu", mutates_args=())
+    def hidden(x: torch.Tensor) -> torch.Tensor:
+        return x.clamp_min(0)
+    """
+).replace("return run('relu', x.clone())", "return hidden(x)")
+IN_A_THREAD = alone(
+    """
+    import threading
+
+    def elsewhere(x, results):
+        results.append(x.clamp_min(0))
+
+    def hidden(x):
+        results = []
+        thread = threading.Thread(target=elsewhere, args=(x, results))
+        thread.start()
+        thread.join()
+        return results[0]
+    """
+).replace("return run('relu', x.clone())", "return hidden(x)")

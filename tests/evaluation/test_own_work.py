@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from htam_agent.evaluation.bench import Bench, Limits
+from htam_agent.evaluation.foreign_calls import foreign_functions, foreign_symbols
 from htam_agent.task import Task
 from htam_agent.verdict import Check, RunResult
 from tests.evaluation import own_work_samples as samples
@@ -83,3 +84,34 @@ def test_the_share_of_own_kernels_is_measured(judge: Judge) -> None:
     assert result.own_share is not None
     assert 0.0 <= result.own_share <= 1.0
     assert "ms without its kernels" in check_of(result, "own-share").detail
+
+
+REFUSED = {
+    "BLAS by ctypes": (samples.LOOKS_UP_BLAS, "cblas_sgemm"),
+    "a library that loads others": (samples.LOADS_MORE, "dlopen"),
+    "torch in a custom operator": (samples.IN_A_CUSTOM_OPERATOR, "aten.clamp_min"),
+    "torch in another thread": (samples.IN_A_THREAD, "aten.clamp_min"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_other_work_under_own_kernels_only_is_refused(judge: Judge, name: str) -> None:
+    text, what = REFUSED[name]
+    result = judge(samples.CELL, text)
+    assert (result.verdict, result.stage) == ("failed", "policy"), result
+    assert what in result.reason
+
+
+@pytest.mark.parametrize("text", [samples.alone(), samples.OWN_SGEMM], ids=["relu", "named like BLAS"])
+def test_a_kernel_that_does_everything_is_correct(judge: Judge, text: str) -> None:
+    result = judge(samples.CELL, text)
+    assert result.verdict == "correct", result
+
+
+def test_names_of_computing_libraries() -> None:
+    ours = ["expf", "memcpy", "GOMP_parallel", "_ZGVdN8v_expf", "my_gemm", "sgemm_tiled", "cuLaunchKernel", "verf"]
+    assert foreign_symbols(ours) == foreign_functions(ours) == []
+    theirs = ["cblas_sgemm", "sgemm_", "cublasSgemm_v2", "cudnnConvolutionForward", "vsTanh", "mkl_sgemm", "dgemm"]
+    assert foreign_symbols(theirs) == foreign_functions(theirs) == theirs
+    assert foreign_functions(theirs, own=["dgemm"]) == theirs[:-1]
+    assert foreign_symbols(["_ZN2at4_ops4relu4callERKNS_6TensorE", "PyObject_Call", "Py_Initialize", "dlsym"])
