@@ -75,7 +75,7 @@ def _build(session: Session, source: str, folder: Path) -> CompileResult:
     key, limits = hang_key("build", session.backend.build_key(source)), {"build": session.limits.build_seconds}
     hang = session.hangs.find(key, limits) if session.hangs else None
     if hang is not None:
-        reason = f"it was not built again: {hang.reason} (--no-hang-memory or a longer limit tries it again)"
+        reason = f"it was not built again: {hang.reason} (a longer limit, or the setting hang_memory, tries it again)"
         return CompileResult(ok=False, backend=session.backend.name, log=reason, reason=reason, cached=True)
     result = _build_confined(session, source, folder)
     cache.keep(session.backend, source, result)
