@@ -11,13 +11,14 @@ GPU_BIN := .venv-gpu/bin
 DEMO := examples/gelu_layernorm.py
 
 .NOTPARALLEL:
-.PHONY: help demo test test-all test-slow gpu lint clean python
+.PHONY: help demo test test-all test-slow gpu gpu-test lint clean python
 
 help:
 	@echo "make demo      set up .venv and optimise a shipped operator"
 	@echo "make test      set up .venv and run the tests"
 	@echo "make test-all  the slow tests too (test-slow: the slow ones alone)"
 	@echo "make gpu       on a CUDA machine: demo and GPU tests, or the benchmark with KERNELBENCH=DIR"
+	@echo "make gpu-test  the GPU tests alone: verdicts, cheats and their honest twins, kernels, deep checks"
 	@echo "make lint      ruff and mypy"
 	@echo "make clean     remove .venv and caches; runs and memory are kept"
 
@@ -58,6 +59,10 @@ else
 	$(GPU_BIN)/htam optimize $(DEMO) --backend cuda --coder template --require-faster --faster-than eager
 	$(GPU_BIN)/python -m pytest -q -m gpu
 endif
+
+gpu-test: python
+	@$(PYTHON) scripts/setup_gpu.py $(if $(WHEELS),--wheels $(WHEELS))
+	$(GPU_BIN)/python -m pytest -q -m gpu
 
 clean:
 	rm -rf .venv .venv-gpu build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
