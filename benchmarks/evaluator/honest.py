@@ -1,4 +1,4 @@
-"""Part honest: how far honest kernels are from float64 on this machine (honest_errors.py with this script's options)."""
+"""Part honest: how far honest kernels are from float64 on this machine (runs honest_errors.py)."""
 
 from __future__ import annotations
 
