@@ -20,7 +20,7 @@ from htam_agent.words import Backend, Protocol
 
 DECIDING = (
     "precision", "protocol", "policy", "compile_baseline", "build_seconds", "run_seconds", "total_seconds",
-    "warm_l2", "deep",
+    "warm_l2", "deep", "hang_memory",
 )  # fmt: skip
 """Settings under which another result may come out. The backend is one too, as `auto` chose it."""
 T = TypeVar("T")
