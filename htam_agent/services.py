@@ -47,6 +47,8 @@ def run_options(settings: Settings) -> RunOptions:
         no_progress_steps=settings.no_progress_steps,
         compile_baseline=settings.compile_baseline,
         warm_l2=settings.warm_l2,
+        deep=settings.deep,
+        profile=settings.profile,
         build_seconds=settings.build_seconds,
         run_seconds=settings.run_seconds,
         total_seconds=settings.total_seconds,
@@ -123,6 +125,7 @@ def open_bench(task: Task, options: RunOptions, folder: Path, protocols: Sequenc
         ),
         compile_baseline=options.compile_baseline,
         warm_l2=options.warm_l2,
+        counters=options.profile == "ncu",
     )
 
 

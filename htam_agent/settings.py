@@ -118,7 +118,10 @@ class Settings(BaseSettings):
     )
     deep: bool = Field(
         False,
-        description="`evaluate` puts each correct kernel through sanitizers, other shapes and counters too.",
+        description="Sanitizers, other shapes, counters for a correct kernel; a run's winner on cuda has them anyway.",
+    )
+    profile: Literal["time", "ncu"] = Field(
+        "time", description="What a profile reads: time alone, or hardware counters by ncu too (cuda; takes seconds)."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
     log_format: Literal["console", "json"] = Field("console", description="Form of the log lines on stderr.")

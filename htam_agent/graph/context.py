@@ -6,7 +6,7 @@ import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from htam_agent.runs.folder import RunFolder, new_run_folder, run_exists
 from htam_agent.runs.records import RunManifest, RunOptions, RunSettings
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from htam_agent.memory.store import MemoryStore
     from htam_agent.operator import OperatorFeatures, OperatorProfile
     from htam_agent.task import Task
-    from htam_agent.verdict import Ceilings, DeviceFacts
+    from htam_agent.verdict import Ceilings, CompileResult, DeviceFacts, RunResult
     from htam_agent.words import Policy
 
 
@@ -38,6 +38,13 @@ class BenchLike(Protocol):
     def baselines(self) -> Times: ...
     def use_baselines(self, times: Times) -> None: ...
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class DeepBench(Protocol):
+    """An evaluator that has deep checks too: sanitizers, other shapes, counters."""
+
+    def deep(self, compiled: CompileResult, result: RunResult) -> RunResult: ...
 
 
 class BenchFactory(Protocol):

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from htam_agent.graph.context import context_of
+from htam_agent.graph.context import DeepBench, context_of
 from htam_agent.graph.events import emit
 from htam_agent.graph.state import AT_FLOOR
 from htam_agent.graph.toolbox import call_tool
@@ -32,12 +32,12 @@ def finish_run(state: State, runtime: Runtime[Context], session: Session) -> Res
     steps = _steps(session)
     best = state.get("best")
     emit(runtime, "finishing", "measuring the winner again in a fresh process" if best else "there is no winner")
-    folder, answer, reason = _confirmed(session, steps)
+    options = context_of(runtime).options
+    folder, answer, reason = _confirmed(session, steps, options.deep or options.backend == "cuda")
     # A kernel at the floor that the original outruns says where the original is.
     at_floor = best is not None and answer is None and (best.fraction_of_floor or 0.0) >= AT_FLOOR
     at_floor = at_floor or any(step.verdict == "at-floor" for step in steps)
     reason = "; ".join(text for text in (state["stop"], reason) if text)
-    options = context_of(runtime).options
     common = Result(
         run=str(session.folder.root),
         task=state["task"].id,
@@ -73,6 +73,7 @@ def _with_kernel(session: Session, result: Result, folder: Path, answer: RunResu
         "interval": answer.interval,
         "faster": answer.faster,
         "times_ms": answer.times_ms,
+        "checks": answer.checks,
         "profile": session.folder.read(f"{folder.relative_to(session.folder.root)}/profile.json", ProfileResult),
     }
     return result.model_copy(update=changes)
@@ -84,14 +85,14 @@ def _steps(session: Session) -> list[StepRecord]:
     return [step for step in found if step is not None]
 
 
-def _confirmed(session: Session, steps: list[StepRecord]) -> tuple[Path | None, RunResult | None, str]:
+def _confirmed(session: Session, steps: list[StepRecord], deep: bool) -> tuple[Path | None, RunResult | None, str]:
     """The best candidate that is again correct and not slower than the original; else why there is none."""
     correct = [candidate for step in steps for candidate in step.candidates if candidate.verdict == "correct"]
     correct.sort(key=lambda candidate: candidate.speedup.best or 0.0, reverse=True)
     reasons = []
     for candidate in correct[:REMEASURED]:
         folder = session.folder.path(candidate.folder)
-        answer = _judged_again(session, candidate)
+        answer = _judged_again(session, candidate, deep)
         if answer.verdict != "correct":
             reasons.append(f"{candidate.strategy} was {answer.verdict} when measured again: {answer.reason}")
             continue
@@ -105,14 +106,17 @@ def _confirmed(session: Session, steps: list[StepRecord]) -> tuple[Path | None, 
     return None, None, "; ".join(reasons)
 
 
-def _judged_again(session: Session, candidate: CandidateSummary) -> RunResult:
-    """A fresh judgement of this candidate, kept on disk so that a resumed finish does not repeat it."""
+def _judged_again(session: Session, candidate: CandidateSummary, deep: bool) -> RunResult:
+    """A fresh judgement of this candidate, kept on disk so that a resumed finish does not repeat it; with `deep` it goes
+    through the deep checks too, where the evaluator has them."""
     record = f"{candidate.folder}/final.json"
     stored = session.folder.read(record, RunResult)
     if stored is not None:
         return stored
     kernel = str(session.folder.path(candidate.folder) / "kernel.py")
-    call_tool(session, "compile", kernel, CompileResult)
+    compiled = call_tool(session, "compile", kernel, CompileResult)
     answer = call_tool(session, "run", kernel, RunResult)
+    if deep and answer.verdict == "correct" and isinstance(session.bench, DeepBench):
+        answer = session.bench.deep(compiled, answer)
     session.folder.write(record, answer)
     return answer

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from htam_agent.task import Task
-from htam_agent.verdict import Interval, ProfileResult, Speedups, Times
+from htam_agent.verdict import Check, Interval, ProfileResult, Speedups, Times
 from htam_agent.version import __version__
 from htam_agent.words import Backend, Policy, Precision, Protocol, Record, StepVerdict
 
@@ -42,6 +42,9 @@ class RunOptions(Record):
     """Stop after so many steps in a row that did not improve the best kernel."""
     compile_baseline: bool | None = None
     warm_l2: bool = False
+    deep: bool = False
+    """The winner goes through the deep checks on cpp too; on cuda it always does."""
+    profile: Literal["time", "ncu"] = "time"
     build_seconds: float = 60.0
     run_seconds: float = 60.0
     total_seconds: float = 300.0
@@ -178,6 +181,8 @@ class Result(Record):
     faster: bool = False
     times_ms: Times = Field(default_factory=Times)
     profile: ProfileResult | None = None
+    checks: list[Check] = Field(default_factory=list)
+    """What the last judgement of the kernel checked, the deep checks among it."""
     cost: Cost = Field(default_factory=Cost)
     steps: list[StepRecord] = Field(default_factory=list)
     source: Task | None = None

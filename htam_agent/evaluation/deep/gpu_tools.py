@@ -65,6 +65,7 @@ def _sanitized(
         tool=sanitizer.command(program, tool, LOG),
         # Each tensor an allocation of its own: in torch's blocks of 2 MiB a neighbour hides what goes beyond an end.
         environment={"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
+        readable=readable(program),
         keep=False,
     )
     text = tail(folder / LOG, LOG_BYTES)
@@ -94,7 +95,7 @@ def counter_check(
         [case.model_copy(update={"file": ""})],
         TOOL_SECONDS,
         tool=counters.command(program, kernels, LOG),
-        environment={"NSIGHT_COMPUTE_DISABLE_TELEMETRY": "1"},
+        readable=readable(program),
         keep=False,
     )
     text = tail(folder / LOG, LOG_BYTES)
@@ -116,5 +117,5 @@ def _why(ended: str, *texts: str) -> str:
 
 
 def readable(program: str) -> list[str]:
-    """What a confined process must read to run a tool: its folder, behind all links."""
-    return [str(Path(program).resolve().parent), str(Path(program).parent)] if program else []
+    """What a process must read under a tool: the folder above it, behind all links (its libraries lie beside it)."""
+    return list(dict.fromkeys([str(Path(program).resolve().parent.parent), str(Path(program).parent)]))

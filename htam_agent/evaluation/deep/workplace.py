@@ -69,18 +69,20 @@ class Workplace:
         kernels: Path | None = None,
         tool: Sequence[str] = (),
         environment: dict[str, str] | None = None,
+        readable: Sequence[str] = (),
         repeat: int = 1,
         keep: bool = True,
     ) -> tuple[Run, list[Outcome], Path]:
         """Runs the candidate on these cases in a confined process, under `tool` where one is given.
 
-        `kernels`: where its binary is looked for instead of beside it. Returns how the process ended, what it told, and
+        `kernels`: where its binary is looked for instead of beside it; `readable`: what the tool needs. Returns how the process ended, what it told, and
         the folder where its outputs and the tool's files lie. Raises WorkerError when the machine is at fault.
         """
         self._runs += 1
         folder = self.root / f"run-{self._runs}"
         folder.mkdir()
         cell = self._cell(folder, seconds, kernels or self.root, environment or {}, bool(tool))
+        cell = cell.model_copy(update={"readable": [*cell.readable, *readable]})
         order = RunnerOrder(
             file=str(self.root / CANDIDATE_FILE),
             data=str(self.data),
