@@ -2,10 +2,10 @@
 
     python benchmarks/honest_errors.py [--backend cpp|cuda] [--budget-seconds 540] [--out FILE]
 
-Every honest kernel (honest_kernels/) runs on the task's own values and on the drawn families of the strict protocol. For
-each the error against float64 is measured with the evaluator's own code. The results file holds, for each kernel, its
-worst ratios; then quantiles, and how many kernels a choice of FACTOR and floors would have condemned wrongly. Results
-are written after each operator, and what is there is not done again.
+Every honest kernel (honest_kernels/) runs on the task's own values and on the drawn families of strict. For each the
+error against float64 is measured with the evaluator's own code. The results file holds, for each kernel, its worst
+ratios; then quantiles, and how many kernels a choice of FACTOR and floors would have condemned wrongly. Results are
+written after each operator, and what is there is not done again.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ import torch
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
-from honest_kernels.operators import all_operators
-from honest_kernels.templates import template_kernels
+from honest_kernels.operators import all_operators  # noqa: E402
+from honest_kernels.templates import template_kernels  # noqa: E402
 
-from htam_agent.evaluation import accuracy, families
-from htam_agent.evaluation.accuracy import FEW, Errors, measure
-from htam_agent.evaluation.float64 import widened
-from htam_agent.evaluation.trees import dtype_name
+from htam_agent.evaluation import accuracy, families  # noqa: E402
+from htam_agent.evaluation.accuracy import FEW, Errors, measure  # noqa: E402
+from htam_agent.evaluation.float64 import widened  # noqa: E402
+from htam_agent.evaluation.sums import Watched, watching  # noqa: E402
+from htam_agent.evaluation.trees import dtype_name  # noqa: E402
 
 CASES = ("", "", *families.FAMILIES)
 FACTORS = (2.0, 3.0, 4.0, 6.0, 8.0)
-FLOORS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+FLOORS = (4.0, 16.0, 32.0, 64.0, 128.0)
+SUMS = (0.0, 1.0 / 64.0, 1.0 / 32.0, 1.0 / 16.0)
 Call = Callable[..., torch.Tensor]
 
 
@@ -54,7 +56,7 @@ def cases(draw: Callable[[], Sequence[torch.Tensor]], device: str) -> list[tuple
     return made
 
 
-def figures(name: str, way: Call, known: list[tuple[str, list[torch.Tensor], list[torch.Tensor]]]) -> dict[str, object]:
+def figures(name: str, way: Call, known: list, terms: int) -> dict[str, object]:
     """What one kernel's errors are over all cases. Outputs of few elements are pooled, as the evaluator does."""
     each: list[tuple[str, Errors]] = []
     dtype = "float32"
@@ -64,7 +66,7 @@ def figures(name: str, way: Call, known: list[tuple[str, list[torch.Tensor], lis
         with torch.no_grad():
             actual = way(*[tensor.clone() for tensor in inputs])
         dtype = dtype_name(actual.dtype)
-        each.append((case, measure(actual, reference, exact, moved)))
+        each.append((case, measure(actual, reference, exact, moved, terms)))
     if each[0][1].count <= FEW:
         total = each[0][1]
         for _, errors in each[1:]:
@@ -74,6 +76,7 @@ def figures(name: str, way: Call, known: list[tuple[str, list[torch.Tensor], lis
     unit = accuracy.UNIT[dtype]
     return {
         "kernel": name,
+        "terms": terms,
         "rms_ratio": max(e.ratios(dtype)[0] for _, e in each),
         "max_ratio": max(e.ratios(dtype)[1] for _, e in each),
         "rms_ulps": max((e.ours / e.count) ** 0.5 / unit for _, e in each),
@@ -87,17 +90,18 @@ def figures(name: str, way: Call, known: list[tuple[str, list[torch.Tensor], lis
     }  # fmt: skip
 
 
-def condemned(kernels: Sequence[dict[str, object]], factor: float, floor: float, condition: bool) -> int:
-    """Kernels that some case would call wrong (RMS floor `floor` ulps, maximum floor twice that)."""
+def condemned(kernels: Sequence[dict[str, object]], factor: float, floor: float, term: float, condition: bool) -> int:
+    """Kernels that some case would call wrong by a floor of `floor` ulps and `term` more for each term of a sum."""
 
-    def wrong(case: dict[str, list[float]]) -> bool:
-        for kind, least in (("rms", floor), ("max", 2.0 * floor)):
+    def wrong(case: dict[str, list[float]], terms: int) -> bool:
+        whole = min(accuracy.HIGHEST_FLOOR, floor + term * terms)
+        for kind, least in (("rms", whole), ("max", accuracy.MAX_SHARE * whole)):
             ours, theirs, moved = case[kind]
             if ours > max(factor * theirs, factor * moved * condition, least):
                 return True
         return False
 
-    return sum(any(wrong(case) for case in kernel["cases"]) for kernel in kernels)
+    return sum(any(wrong(case, kernel["terms"]) for case in kernel["cases"]) for kernel in kernels)
 
 
 def summary(kernels: Sequence[dict[str, object]]) -> dict[str, object]:
@@ -109,21 +113,29 @@ def summary(kernels: Sequence[dict[str, object]]) -> dict[str, object]:
             q: values[min(len(values) - 1, int(float(q) * len(values)))] for q in ("0.5", "0.9", "0.99", "1")
         }
     table = [
-        {"factor": f, "rms_floor_ulps": g, "with_condition": c, "condemned": condemned(kernels, f, g, c)}
-        for f in FACTORS for g in FLOORS for c in (False, True)
+        {"factor": f, "rms_floor_ulps": g, "ulps_per_term": t, "with_condition": c,
+         "condemned": condemned(kernels, f, g, t, c)}
+        for f in FACTORS for g in FLOORS for t in SUMS for c in (False, True)
     ]  # fmt: skip
-    chosen = {"factor": accuracy.FACTOR, "rms_floor": accuracy.RMS_FLOOR, "max_floor": accuracy.MAX_FLOOR}
+    chosen = {"factor": accuracy.FACTOR, "rms_floor": accuracy.RMS_FLOOR, "ulps_per_term": accuracy.FLOOR_OF_SUMS,
+              "highest": accuracy.HIGHEST_FLOOR, "max_share": accuracy.MAX_SHARE}  # fmt: skip
     return {"kernels": len(kernels), "chosen": chosen, "quantiles": quantiles, "table": table}
 
 
-def with_moved(reference: Call, exact: Call, draw: Callable[[], Sequence[torch.Tensor]], device: str) -> list:
-    """For each case its inputs, and the reference's result, the float64 one, and that of moved inputs."""
+def with_moved(
+    reference: Call, exact: Call, draw: Callable[[], Sequence[torch.Tensor]], device: str
+) -> tuple[list, int]:
+    """For each case its inputs, and the reference's result, the float64 one, and that of moved inputs; and the number
+    of terms of the longest sum."""
     known = []
+    watched = Watched()
     with torch.no_grad():
         for case, inputs in cases(draw, device):
             wide, moved = widened(inputs), widened(inputs, 5)
-            known.append((case, inputs, (reference(*inputs), exact(*wide), exact(*moved))))
-    return known
+            with watching(watched):
+                truth = exact(*wide)
+            known.append((case, inputs, (reference(*inputs), truth, exact(*moved))))
+    return known, watched.terms
 
 
 def main() -> None:
@@ -148,17 +160,17 @@ def main() -> None:
         wanted = {way: call for way, call in operator.ways.items() if f"{name}: {way}" not in done}
         if not wanted or time.monotonic() > deadline:
             continue
-        known = with_moved(operator.reference, operator.reference, operator.draw, device)
-        found += [figures(f"{name}: {way}", call, known) for way, call in wanted.items()]
+        known, terms = with_moved(operator.reference, operator.reference, operator.draw, device)
+        found += [figures(f"{name}: {way}", call, known, terms) for way, call in wanted.items()]
         keep()
         print(f"{len(found)} kernels, {name}", flush=True)
-    before: tuple[object, list] = (None, [])
+    before: tuple[object, list, int] = (None, [], 1)
     for name, model, draw, kernel in template_kernels(options.backend, device):
         if name in done or time.monotonic() > deadline:
             continue
         if before[0] is not model:
-            before = (model, with_moved(model, copy.deepcopy(model).double(), draw, device))
-        found.append(figures(name, kernel, before[1]))
+            before = (model, *with_moved(model, copy.deepcopy(model).double(), draw, device))
+        found.append(figures(name, kernel, before[1], before[2]))
         keep()
     print(json.dumps(summary(found)["quantiles"], indent=1))
     print(f"{len(found)} kernels; beyond the rule: {[k['kernel'] for k in found if k['excess'] > 1.0]}")

@@ -111,7 +111,7 @@ def _mish_rational(x: Tensor) -> Tensor:
 def reductions() -> dict[str, Operator]:
     """Sums and what is made of them, with every order of summation."""
     made = {}
-    for kind, draw in (("normal", normal(128, 1000)), ("uniform", uniform(128, 1000)), ("long", uniform(4, 20000))):
+    for kind, draw in (("normal", normal(64, 1000)), ("uniform", uniform(64, 1000)), ("long", uniform(4, 8000))):
         made[f"sum, {kind}"] = Operator(lambda x: x.sum(-1), draw, dict(a.SUMS))
         made[f"l2 norm, {kind}"] = Operator(
             lambda x: x / torch.norm(x, dim=-1, keepdim=True),

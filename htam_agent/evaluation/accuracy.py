@@ -4,12 +4,18 @@ For one floating output let y be the reference's result in float64, r its result
 candidate's. With e_c = c - y and e_r = r - y over the elements where all three are finite, s = rms(y) and
 u = the distance from 1 to the next number of the output's dtype (2^-23 for float32):
 
-    rms(e_c) / s  <=  max(FACTOR rms(e_r) / s,  RMS_FLOOR u)
-    max|e_c| / s  <=  max(FACTOR max|e_r| / s,  MAX_FLOOR u max|y| / s)
+    rms(e_c) / s  <=  max(FACTOR rms(e_r) / s,  floor u)
+    max|e_c| / s  <=  max(FACTOR max|e_r| / s,  MAX_SHARE floor u max|y| / s)
+    floor = min(HIGHEST_FLOOR, RMS_FLOOR + FLOOR_OF_SUMS n)   (float32; RMS_FLOOR alone for half types)
+
+where n is the number of terms of the longest sum in the reference.
 
 Why relative to the reference: it has the same task, so cancellation, long sums and steep functions show in its error
-as in an honest candidate's. Why a floor: a reference may be lucky (exact sums, a correctly rounded function). The floor
-of the maximum grows with max|y|, since that element alone is off by u max|y| / 2 when it is rounded.
+as in an honest candidate's. Why a floor: a reference may be lucky (exact sums, a correctly rounded function), it sums
+in blocks where a plain loop has one accumulator, and a tanh that is made of exponentials has absolute precision only.
+The floor is still far under what rounding to a shorter type does to an element. Where such errors average out, in a
+long sum of positive terms, the family of random signs (families.py) brings them back. The floor of the maximum grows
+with max|y|: that element alone is off by u max|y| / 2 when it is rounded.
 
 Where a candidate fails, the condition of the task is asked before it is condemned (Higham, Accuracy and Stability of
 Numerical Algorithms, 1.6): y' is the float64 result of inputs each moved by half a unit in the last place, and FACTOR
@@ -33,13 +39,15 @@ if TYPE_CHECKING:
     import torch
 
 FACTOR = 4.0
-RMS_FLOOR = {"float32": 16.0, "float16": 1.0, "bfloat16": 1.0}
+RMS_FLOOR = {"float32": 64.0, "float16": 2.0, "bfloat16": 2.0}
 """Units in the last place, relative to rms(y): errors up to here are honest whatever the reference's is."""
-MAX_FLOOR = {"float32": 32.0, "float16": 2.0, "bfloat16": 2.0}
-"""The same for the largest error, relative to max|y|."""
+FLOOR_OF_SUMS = 1.0 / 16.0
+"""Units more for each term of the longest sum: one float32 accumulator in a plain loop is off by as much."""
+HIGHEST_FLOOR = 512.0
+"""Units: a value that was rounded to 10 bits (TF32, float16) is off by some 2000, one of 8 bits by more."""
+MAX_SHARE = 2.0
+"""The floor of the largest error, relative to max|y|, in floors of the RMS."""
 UNIT = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-SINGLE_SCALE = 8.0
-"""Without float64 the comparison is with float32, whose own error is unknown: floors are as much wider."""
 FEW = 256
 """Outputs with at most so many elements are judged by errors that are pooled over trials."""
 NOISE_FACTOR = 30.0
@@ -51,8 +59,8 @@ NOISE = 0.05
 class Errors(Letter):
     """Errors of one output against float64, relative to rms(y): sums over `count` elements and the largest ones.
 
-    `ours`, `theirs`: sums of squares of the candidate's and the reference's; `peak`: largest |y|. `condition` and
-    `condition_most`: the same two measures of y' - y, 0 where it was not asked for.
+    `ours`, `theirs`: sums of squares of the candidate's and the reference's; `peak`: largest |y|; `terms`: n.
+    `condition` and `condition_most`: the same two measures of y' - y, 0 where it was not asked for.
     """
 
     count: int = 0
@@ -63,6 +71,7 @@ class Errors(Letter):
     theirs_most: float = 0.0
     condition_most: float = 0.0
     peak: float = 0.0
+    terms: int = 1
 
     def pooled(self, other: Errors) -> Errors:
         """Both together."""
@@ -87,14 +96,20 @@ class Errors(Letter):
         `dtype` is the output's; `single`: y comes from float32, not from float64. Without `floors` only multiples of
         the reference's own error and of the condition are allowed.
         """
-        wider = (SINGLE_SCALE if single else 1.0) * UNIT[dtype] * floors * (self.peak > 0.0)
+        floor = self.floor(dtype, single) * UNIT[dtype] if floors and self.peak > 0.0 else 0.0
         factor = NOISE_FACTOR if self.noise else FACTOR
         own = max(self._rms(self.theirs), self._rms(self.condition))
         most = max(self.theirs_most, self.condition_most)
         return max(
-            _ratio(self._rms(self.ours), max(factor * own, wider * RMS_FLOOR[dtype])),
-            _ratio(self.ours_most, max(factor * most, wider * MAX_FLOOR[dtype] * self.peak)),
+            _ratio(self._rms(self.ours), max(factor * own, floor)),
+            _ratio(self.ours_most, max(factor * most, MAX_SHARE * floor * self.peak)),
         )
+
+    def floor(self, dtype: str, single: bool = False) -> float:
+        """The floor in units in the last place; the highest one against float32, whose own error is unknown."""
+        if dtype != "float32":
+            return RMS_FLOOR[dtype]
+        return HIGHEST_FLOOR if single else min(HIGHEST_FLOOR, RMS_FLOOR[dtype] + FLOOR_OF_SUMS * self.terms)
 
     def ratios(self, dtype: str) -> tuple[float, float]:
         """The candidate's error in multiples of the reference's (RMS, maximum), each at least half a unit."""
@@ -126,24 +141,25 @@ def measure(
     declared: torch.Tensor,
     exact: torch.Tensor,
     moved: torch.Tensor | None = None,
+    terms: int = 1,
 ) -> Errors:
     """The errors of `actual` (candidate) and `declared` (reference at the declared precision) against `exact`.
 
     All have one shape and lie on one device; `exact` is float64, or float32 where float64 cannot be used; `moved` is
     the result of inputs that were moved by half a unit. Complex tensors count as pairs. Works in chunks in float64:
-    memory of its own is a few chunks.
+    memory of its own is a few chunks. `terms`: of the longest sum in the reference.
     """
     import torch
 
     if exact.is_complex():
         parts = [torch.view_as_real(t.resolve_conj()) for t in (actual, declared, exact)]
         other = None if moved is None else torch.view_as_real(moved.resolve_conj())
-        return measure(parts[0], parts[1], parts[2], other)
+        return measure(parts[0], parts[1], parts[2], other, terms)
     others = [actual, declared] + ([] if moved is None else [moved])
     sums = _Sums()
     for truth, *rest in pieces([exact, *others]):
         sums.add(truth.double(), [piece.double() for piece in rest])
-    return sums.errors()
+    return sums.errors(terms)
 
 
 class _Sums:
@@ -175,9 +191,9 @@ class _Sums:
             self.squares[index] += figures[2 + index]
             self.most[index] = max(self.most[index], figures[2 + len(errors) + index])
 
-    def errors(self) -> Errors:
+    def errors(self, terms: int) -> Errors:
         if not self.count:
-            return Errors()
+            return Errors(terms=terms)
         scale = math.sqrt(self.square / self.count) or 1.0
         squares = [value / scale**2 for value in self.squares]
         most = [value / scale for value in self.most]
@@ -190,6 +206,7 @@ class _Sums:
             theirs_most=most[1],
             condition_most=most[2],
             peak=self.peak / scale,
+            terms=terms,
         )
 
 

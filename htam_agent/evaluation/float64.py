@@ -11,14 +11,14 @@ from __future__ import annotations
 import copy
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from htam_agent.evaluation.loading import Inputs, call, first_line, is_out_of_memory
 from htam_agent.evaluation.reference_model import ReferenceModel
 from htam_agent.evaluation.state import state_tensors
-from htam_agent.evaluation.trees import flatten, unflatten
+from htam_agent.evaluation.sums import Watched, watching
+from htam_agent.evaluation.trees import flatten, is_double, unflatten, varies
 
 if TYPE_CHECKING:
     import torch
@@ -44,6 +44,8 @@ class Float64Model:
         """Whether an output is floating and narrower than float64."""
         self.reason = ""
         self.seconds = 0.0
+        self.terms = 1
+        """Of the longest sum in its forward."""
         try:
             self._check(inputs)
             self._model = _copied(reference)
@@ -89,11 +91,12 @@ class Float64Model:
     def _measure(self, inputs: Inputs) -> None:
         """Two calls at most: the first one watched, the second one for its time where the first was slow."""
         limit = FIRST_CALL_SECONDS["cpu" if self._device == "cpu" else "cuda"]
-        narrow: dict[str, None] = {}
-        with watching(narrow):
+        watched = Watched()
+        with watching(watched):
             outputs, self.seconds = self._timed(inputs)
-        if narrow:
-            raise Unusable(f"its forward makes float32 values by itself ({', '.join(list(narrow)[:3])})")
+        self.terms = watched.terms
+        if watched.narrow:
+            raise Unusable(f"its forward makes float32 values by itself ({', '.join(list(watched.narrow)[:3])})")
         for ours, theirs in zip(outputs, self._reference.outputs, strict=True):
             if ours.shape != theirs.shape or (varies(theirs) and not is_double(ours)):
                 raise Unusable("its outputs in float64 have another form")
@@ -170,46 +173,9 @@ def _moved(tensor: torch.Tensor, share: float, seed: int) -> torch.Tensor:
     return tensor * (1.0 + share * (2.0 * signs.double() - 1.0))
 
 
-def varies(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has rounding errors: floating and complex ones."""
-    return tensor.is_floating_point() or tensor.is_complex()
-
-
 def base_varies(tensor: torch.Tensor) -> bool:
     """Whether float64 can tell more about a tensor than the tensor itself."""
     return varies(tensor) and not is_double(tensor)
-
-
-def is_double(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is float64 or complex128."""
-    return tensor.element_size() == (16 if tensor.is_complex() else 8)
-
-
-@contextmanager
-def watching(narrow: dict[str, None]) -> Iterator[None]:
-    """Notes operators that return floating tensors narrower than float64."""
-    import types
-
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    def dispatch(
-        self: object,
-        func: torch._ops.OpOverload,
-        kinds: Sequence[type],
-        args: tuple[object, ...] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
-        result = func(*args, **(kwargs or {}))
-        results = result if isinstance(result, list | tuple) else [result]
-        if any(isinstance(tensor, torch.Tensor) and varies(tensor) and not is_double(tensor) for tensor in results):
-            narrow[str(func.overloadpacket)] = None
-        return result
-
-    body: Callable[[dict[str, object]], None] = lambda names: names.update(__torch_dispatch__=dispatch)  # noqa: E731
-    mode = types.new_class("Watcher", (TorchDispatchMode,), {}, body)
-    with mode():
-        yield
 
 
 def available_bytes() -> int:

@@ -115,7 +115,9 @@ class StrictJudge:
             moved = self._float64.run(situation.inputs, situation.values, MOVED_BY)
             for index in doubtful if moved is not None else []:
                 assert moved is not None, "there are doubtful ones only then"
-                errors = measure(actual[index], situation.declared[index], truths[index], moved[index])
+                errors = measure(
+                    actual[index], situation.declared[index], truths[index], moved[index], self._float64.terms
+                )
                 measured[index] = self._measured(index, errors, situation, single)
         judged = list(findings)
         for index in places:

@@ -186,6 +186,16 @@ def view(memory: torch.Tensor, spec: TensorSpec, shift: int = 0) -> torch.Tensor
     return data.as_strided(spec.shape, spec.stride)
 
 
+def varies(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has rounding errors: floating and complex ones."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def is_double(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is float64 or complex128."""
+    return tensor.element_size() == (16 if tensor.is_complex() else 8)
+
+
 def pieces(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
     """Flat pieces of tensors of one shape side by side, small enough that a handful of temporaries costs little."""
     flat = [tensor.reshape(-1) for tensor in tensors]
