@@ -107,8 +107,8 @@ def _confirmed(session: Session, steps: list[StepRecord], deep: bool) -> tuple[P
 
 
 def _judged_again(session: Session, candidate: CandidateSummary, deep: bool) -> RunResult:
-    """A fresh judgement of this candidate, kept on disk so that a resumed finish does not repeat it; with `deep` it goes
-    through the deep checks too, where the evaluator has them."""
+    """A fresh judgement of this candidate, kept on disk so that a resumed finish does not repeat it; with `deep` it
+    goes through the deep checks too, where the evaluator has them."""
     record = f"{candidate.folder}/final.json"
     stored = session.folder.read(record, RunResult)
     if stored is not None:

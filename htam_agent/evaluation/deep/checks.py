@@ -98,8 +98,10 @@ class DeepChecks:
         return counter_check(place, prepared, own, self._kernels())
 
     def _kernels(self) -> list[str]:
-        """Names of the candidate's own kernels; empty where they are not known (a file that builds itself)."""
-        return [kernel.name for kernel in self._compiled.kernels]
+        """Names of the candidate's own kernels, from its binary or from its launches; empty where they are not known (a
+        file that builds itself)."""
+        built = [kernel.name for kernel in self._compiled.kernels]
+        return built or list(dict.fromkeys(launch.kernel for launch in self._result.launches))
 
     def _judged(self, found: list[Found], seconds: float) -> RunResult:
         result = self._result

@@ -1,8 +1,7 @@
 """The process of a deep check: makes one candidate's model and calls it on inputs from files. Hostile code runs here.
 
 `python -m htam_agent.evaluation.deep.runner` in a folder with order.json. It is confined by whoever started it; under a
-GPU tool, which starts it as a child, it puts landlock on by itself once CUDA is up, before a byte of the candidate
-runs. What it writes into answers.jsonl is evidence, never a verdict.
+GPU tool, which starts it as a child, it puts landlock on by itself before anything else. What it writes into answers.jsonl is evidence, never a verdict.
 """
 
 from __future__ import annotations
@@ -34,15 +33,13 @@ TRUSTED_BYTES = 1 << 40
 
 def main() -> None:
     """Entry point of the process: exits with 0 when every case was tried, 3 when the device broke on the way."""
+    order = RunnerOrder.model_validate_json(Path(ORDER).read_bytes())
+    if order.cell is not None:  # before torch and CUDA start threads, which would stay outside
+        confine(order.cell)
     import torch
 
-    order = RunnerOrder.model_validate_json(Path(ORDER).read_bytes())
     plan = order.blueprint
     torch.set_num_threads(plan.threads)
-    if plan.device != "cpu":
-        torch.zeros(1, device=plan.device)
-    if order.cell is not None:
-        confine(order.cell)
     flags.set_declared(plan.precision)
     data = Path(order.data)
     init = read_tensors(data / INIT, order.init, plan.device, TRUSTED_BYTES)

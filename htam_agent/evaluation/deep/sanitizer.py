@@ -18,10 +18,12 @@ TOOLS: tuple[Tool, ...] = ("memcheck", "racecheck", "initcheck", "synccheck")
 PREFIX = "========="
 SUMMARY = re.compile(r"(ERROR|RACECHECK) SUMMARY: (\d+)")
 BEGINNINGS = re.compile(
-    r"^(Invalid |Misaligned |Uninitialized |Barrier error|Error: Race reported|(Error: )?Potential .* hazard"
-    r"|Error: |Warning: Race reported|Address .* is misaligned|Malloc/Free|Race reported)"
+    r"^(Invalid |Misaligned |Uninitialized |Barrier error|(Error: |Warning: )?(Race reported|Potential .* hazard)"
+    r"|Malloc/Free)"
 )
 PROGRAM_ERRORS = re.compile(r"^Program hit ")
+LIBRARY = re.compile(r"\b(at::|c10::|cublas|cudnn|nvjet|nvinfer|xmma|sm\d+_xmma)")
+"""Kernels of torch and of NVIDIA's libraries."""
 WARNING = "Warning:"
 REPORTS_LIMIT = 20
 
@@ -55,7 +57,8 @@ def command(program: str, tool: Tool, log: str) -> list[str]:
 
 
 def parse(text: str, kernels: Sequence[str]) -> SanitizerAnswer:
-    """The reports of a tool's text. `kernels`: names of the candidate's kernels; empty: all count as its own."""
+    """The reports of a tool's text. `kernels`: names of the candidate's kernels; empty: all but torch's and NVIDIA's
+    count as its own."""
     lines = [line.removeprefix(PREFIX).strip() for line in text.splitlines() if line.startswith(PREFIX)]
     blocks: list[list[str]] = []
     for line in lines:
@@ -72,7 +75,10 @@ def parse(text: str, kernels: Sequence[str]) -> SanitizerAnswer:
 
 def _report(block: Sequence[str], kernels: Sequence[str]) -> SanitizerReport:
     text = _place_of_nothing(" ".join(line for line in block[:4] if not line.startswith(("Saved host", "Host Frame"))))
-    own = not kernels or any(_names(name, line) for name in kernels for line in block)
+    if kernels:
+        own = any(_names(name, line) for name in kernels for line in block)
+    else:
+        own = not any(LIBRARY.search(line) for line in block)
     return SanitizerReport(text=text[:400], own=own, warning=block[0].startswith(WARNING))
 
 

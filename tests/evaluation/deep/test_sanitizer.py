@@ -24,6 +24,18 @@ BEYOND = """\
 =========
 ========= ERROR SUMMARY: 2 errors
 """
+MEASURED = """\
+========= COMPUTE-SANITIZER
+========= Invalid __global__ read of size 4 bytes
+=========     at row_sum+0xc0
+=========     by thread (0,0,0) in block (1,0,0)
+=========     Access to 0x7fcbc6800800 is out of bounds
+=========     and is 1 bytes after the nearest allocation at 0x7fcbc6800400 of size 1024 bytes
+=========
+========= ERROR SUMMARY: 1 error
+
+""".replace("=========\n", "========= \n")
+"""As CUDA 13.0 writes it (driver 580, H200)."""
 OLDER = """\
 ========= COMPUTE-SANITIZER
 ========= Invalid __shared__ read of size 4 bytes
@@ -57,6 +69,7 @@ BARRIER = """\
     ("text", "words"),
     [
         (BEYOND, "Invalid __global__ write of size 4 bytes at row_sum"),
+        (MEASURED, "Invalid __global__ read of size 4 bytes at row_sum+0xc0 by thread (0,0,0) in block (1,0,0)"),
         (OLDER, "Invalid __shared__ read of size 4 bytes at 0x70 in void row_sum"),
         (RACE, "Race reported between Write access at row_sum+0x90 and Read access"),
         (BARRIER, "Barrier error detected"),
@@ -75,8 +88,17 @@ def test_a_fault_in_another_kernel_is_not_the_candidate_s(text: str) -> None:
     assert answer.of_own() == []
 
 
-def test_without_names_every_kernel_counts() -> None:
+def test_without_names_every_kernel_counts_but_a_library_s() -> None:
     assert sanitizer.parse(BEYOND, []).of_own()
+    torch = BEYOND.replace("row_sum+0x180", "void at::native::vectorized_elementwise_kernel<4>(int)+0x180")
+    assert sanitizer.parse(torch, []).of_own() == []
+
+
+def test_a_program_that_the_tool_could_not_watch_is_no_fault_of_a_kernel() -> None:
+    text = "========= COMPUTE-SANITIZER\n========= Error: Target application terminated before first instrumented API call\n"
+    answer = sanitizer.parse(text, [])
+    assert not answer.finished
+    assert answer.reports == []
 
 
 def test_warnings_of_racecheck_are_no_errors() -> None:
