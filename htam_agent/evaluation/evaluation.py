@@ -14,7 +14,7 @@ from htam_agent.evaluation.entering import occupy
 from htam_agent.evaluation.files import tail
 from htam_agent.evaluation.judge import Stop, Subject, Verification
 from htam_agent.evaluation.latency import measure_latency
-from htam_agent.evaluation.own_work import OwnWork, examine_own_work
+from htam_agent.evaluation.own_work import OwnWork
 from htam_agent.evaluation.rounds import Rounds
 from htam_agent.evaluation.session import Session
 from htam_agent.evaluation.sides import Sides
@@ -75,9 +75,8 @@ class Evaluation:
             renamed = entered.renamed
             self._verification.checks.append(Check(name="state-dict", passed=not renamed, detail=renamed))
             self._verification.run()
-            self._examine_own_work()
-            if self._baselines is not None and self._verdict() == "correct":
-                self._time(subject)
+            if self._verdict() == "correct":
+                self._judge_work(subject)
         except Stop as reason:
             stop = reason
         finally:
@@ -87,14 +86,16 @@ class Evaluation:
         counted = {"compile": self._compiled.seconds, **stages.take()}
         return self._result(stop).model_copy(update={"seconds": seconds, "stages": counted})
 
-    def _examine_own_work(self) -> None:
-        if self._verdict() != "correct":
-            return
-        with self._session.reference.stages.stage("own work"):
-            self._own_work = examine_own_work(
-                self._session, self._compiled, self._entered, self._verification, timing=self._baselines is not None
-            )
-        self._verification.checks.extend(self._own_work.checks)
+    def _judge_work(self, subject: Subject) -> None:
+        """Whether the output comes from the candidate's own kernels, and how fast it comes."""
+        timing, stages = self._baselines is not None, subject.stages
+        self._own_work = OwnWork(self._session, self._compiled, self._entered, self._verification)
+        with stages.stage("own work"):
+            self._own_work.without_kernels(timing=timing)
+        if timing:
+            self._time(subject)
+        with stages.stage("own work"):
+            self._own_work.by_name()
 
     def _verdict(self) -> Verdict:
         return self._verification.verdicts[self._session.protocol]

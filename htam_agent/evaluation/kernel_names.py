@@ -7,7 +7,7 @@ show them. A kernel that a candidate makes of CUTLASS or CUB templates bears the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Literal
 
 from htam_agent.evaluation.messages import KernelTime
@@ -24,9 +24,11 @@ LIBRARY = re.compile(
 UNCLEAR = re.compile(r"\bcutlass\b|\bcub::|\bthrust::|\bcute::|\bflash::")
 
 
-def owner_of(name: str) -> Owner:
-    """Whose a kernel of this name is: the candidate's own unless the name is a library's. A copy or a fill is what the
-    policy leaves to torch."""
+def owner_of(name: str, own: Collection[str] = ()) -> Owner:
+    """Whose a kernel of this name is: the candidate's own when it is among `own`, the names in its binary, or when the
+    name is no library's. A copy or a fill is what the policy leaves to torch."""
+    if name in own:
+        return "own"
     if COPY.search(name):
         return "copy"
     if LIBRARY.search(name):
@@ -34,15 +36,35 @@ def owner_of(name: str) -> Owner:
     return "unclear" if UNCLEAR.search(name) else "own"
 
 
-def microseconds_by_owner(kernels: Iterable[KernelTime]) -> dict[Owner, float]:
-    """The kernels' times, added up."""
-    total: dict[Owner, float] = {"own": 0.0, "library": 0.0, "copy": 0.0, "unclear": 0.0}
-    for kernel in kernels:
-        total[owner_of(kernel.name)] += kernel.microseconds
-    return total
+class Kernels:
+    """The kernels of one call by owner."""
 
+    def __init__(self, kernels: Iterable[KernelTime], own: Collection[str] = ()) -> None:
+        self._of: dict[Owner, list[KernelTime]] = {"own": [], "library": [], "copy": [], "unclear": []}
+        for kernel in kernels:
+            self._of[owner_of(kernel.name, own)].append(kernel)
 
-def named(kernels: Iterable[KernelTime], owner: Owner) -> str:
-    """The longest-running kernels of an owner, by name."""
-    found = sorted((kernel for kernel in kernels if owner_of(kernel.name) == owner), key=lambda k: -k.microseconds)
-    return ", ".join(kernel.name[:80] for kernel in found[:3])
+    def microseconds(self, owner: Owner) -> float:
+        """Their times, added up."""
+        return sum(kernel.microseconds for kernel in self._of[owner])
+
+    def named(self, owner: Owner) -> str:
+        """The longest-running ones by name."""
+        longest = sorted(self._of[owner], key=lambda kernel: -kernel.microseconds)[:3]
+        return ", ".join(kernel.name[:80] for kernel in longest)
+
+    @property
+    def share(self) -> float:
+        """Share of own kernels, with those of unclear owners, of the GPU's time; 0 where nothing ran."""
+        total = sum(map(self.microseconds, self._of))
+        return (self.microseconds("own") + self.microseconds("unclear")) / total if total else 0.0
+
+    def describe(self) -> str:
+        """Times and names of each owner that has any."""
+        words = {"own": "own", "library": "a library's", "copy": "copies", "unclear": "of CUTLASS or CUB templates"}
+        parts = [
+            f"{words[owner]} {self.microseconds(owner):.4g} us ({self.named(owner)})"
+            for owner, kernels in self._of.items()
+            if kernels
+        ]
+        return "; ".join(parts)

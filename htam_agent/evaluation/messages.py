@@ -271,10 +271,11 @@ class Enter(Letter):
 
 
 class KernelTime(Letter):
-    """One run of a GPU kernel, by torch's profiler."""
+    """All runs of one GPU kernel in a call, added up, by torch's profiler."""
 
     name: str
     microseconds: float
+    count: int = 1
 
 
 LaunchMode = Literal["", "count", "drop"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from htam_agent.evaluation.kernel_names import Owner, microseconds_by_owner, named, owner_of
+from htam_agent.evaluation.kernel_names import Kernels, Owner, owner_of
 from htam_agent.evaluation.messages import KernelTime
 
 NAMES: dict[str, Owner] = {
@@ -38,8 +38,18 @@ def test_names_say_whose_a_kernel_is(name: str) -> None:
     assert owner_of(name) == NAMES[name]
 
 
+def test_a_name_in_the_binary_is_the_candidates_own() -> None:
+    assert owner_of("ampere_sgemm_mine", own={"ampere_sgemm_mine"}) == "own"
+
+
 def test_times_add_up_by_owner() -> None:
-    kernels = [KernelTime(name=name, microseconds=index) for index, name in enumerate(("a", "nvjet_x", "b", "a"))]
-    assert microseconds_by_owner(kernels) == {"own": 5.0, "library": 1.0, "copy": 0.0, "unclear": 0.0}
-    assert named(kernels, "own") == "a, b, a"
-    assert named([], "library") == ""
+    kernels = Kernels(
+        KernelTime(name=name, microseconds=index) for index, name in enumerate(("a", "nvjet_x", "b", "cub::c"))
+    )
+    assert [kernels.microseconds(owner) for owner in ("own", "library", "copy", "unclear")] == [2.0, 1.0, 0.0, 3.0]
+    assert kernels.named("own") == "b, a"
+    assert kernels.share == pytest.approx(5 / 6)
+    assert (
+        kernels.describe() == "own 2 us (b, a); a library's 1 us (nvjet_x); of CUTLASS or CUB templates 3 us (cub::c)"
+    )
+    assert Kernels([]).share == 0.0
