@@ -1,7 +1,8 @@
 """The process of a deep check: makes one candidate's model and calls it on inputs from files. Hostile code runs here.
 
 `python -m htam_agent.evaluation.deep.runner` in a folder with order.json. It is confined by whoever started it; under a
-GPU tool, which starts it as a child, it puts landlock on by itself before anything else. What it writes into answers.jsonl is evidence, never a verdict.
+GPU tool, which starts it as a child, it puts landlock on by itself before anything else. What it writes into
+answers.jsonl is evidence, never a verdict.
 """
 
 from __future__ import annotations

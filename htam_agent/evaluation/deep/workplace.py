@@ -76,7 +76,8 @@ class Workplace:
         """Runs the candidate on these cases in a confined process, under `tool` where one is given.
 
         `kernels`: where its binary is looked for instead of beside it; `readable`: what the tool needs. Returns how the
-        process ended, what it told, and the folder where its outputs and the tool's files lie. Raises WorkerError when the machine is at fault.
+        process ended, what it told, and the folder where its outputs and the tool's files lie. Raises WorkerError when
+        the machine is at fault.
         """
         self._runs += 1
         folder = self.root / f"run-{self._runs}"

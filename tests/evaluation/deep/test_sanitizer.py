@@ -95,7 +95,7 @@ def test_without_names_every_kernel_counts_but_a_library_s() -> None:
 
 
 def test_a_program_that_the_tool_could_not_watch_is_no_fault_of_a_kernel() -> None:
-    text = "========= COMPUTE-SANITIZER\n========= Error: Target application terminated before first instrumented API call\n"
+    text = "========= COMPUTE-SANITIZER\n========= Error: Target application terminated before first instrumented API\n"
     answer = sanitizer.parse(text, [])
     assert not answer.finished
     assert answer.reports == []
