@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from htam_agent.evaluation.judge import Stop
-from htam_agent.evaluation.sides import Sides
+from htam_agent.evaluation.sides import Seen, Sides
 from htam_agent.verdict import BothSides
 
 SPAN_MS = 40.0
@@ -34,8 +34,8 @@ def measure_latency(sides: Sides, device_ms: BothSides, slots: int, kind: str) -
     ours, theirs = _count(device_ms.candidate), _count(device_ms.reference)
     overhead = sides.theirs(1, slots, empty=True, back_to_back=True).wall_ms
     call_ms = BothSides(
-        candidate=_each(sides.ours(ours, slots, back_to_back=True).wall_ms, overhead, ours),
-        reference=_each(sides.theirs(theirs, slots, back_to_back=True).wall_ms, overhead, theirs),
+        candidate=_each(_own_ms(sides.ours(ours, slots, back_to_back=True), kind), overhead, ours),
+        reference=_each(_own_ms(sides.theirs(theirs, slots, back_to_back=True), kind), overhead, theirs),
     )
     if kind == "cpu":
         return Latency(call_ms)
@@ -64,6 +64,11 @@ def _replayed(sides: Sides, ours: int, theirs: int, overhead: float) -> tuple[Bo
 
 def _count(device_ms: float) -> int:
     return max(2, min(MOST_CALLS, math.ceil(SPAN_MS / max(device_ms, 1e-3))))
+
+
+def _own_ms(seen: Seen, kind: str) -> float:
+    """Wall time without waits for a processor that others had: on a CPU, whose users are many."""
+    return seen.wall_ms - (seen.waited_ms if kind == "cpu" else 0.0)
 
 
 def _each(wall_ms: float, overhead_ms: float, calls: int) -> float:

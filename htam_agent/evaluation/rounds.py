@@ -19,6 +19,8 @@ class Rounds:
     ratios: list[float] = field(default_factory=list)
     reference: list[float] = field(default_factory=list)
     candidate: list[float] = field(default_factory=list)
+    claimed: list[float] = field(default_factory=list)
+    """As `candidate`, before what was proven is put in its place."""
     busy_elsewhere: list[str] = field(default_factory=list)
     blocks: int = 0
     ours: list[Block] = field(default_factory=list)
@@ -28,15 +30,32 @@ class Rounds:
     compared: int = 0
     skipped: int = 0
     """Comparisons that were left out: the reference is not finite on the values."""
+    call_ms: float | None = None
+    """Of a call of the candidate's, back to back, by the harness's clock (cuda)."""
     works_on: str = ""
     """Why the candidate's process is not done when it says so."""
 
     @property
     def proof(self) -> Proof | None:
         """What the long blocks prove of the times; None without any."""
-        if not self.ours or not self.candidate:
+        if not self.ours or not self.claimed:
             return None
-        return prove(self.ours, self.theirs, statistics.median(self.candidate), self.kind)
+        return prove(self.ours, self.theirs, statistics.median(self.claimed), self.kind, self.call_ms)
+
+    def take_proven(self) -> None:
+        """Puts the outer clock's time in place of the claimed one, where the proof says so."""
+        proof = self.proof
+        if proof is None or proof.taken_ms is None:
+            return
+        longer = max(1.0, proof.taken_ms / max(statistics.median(self.claimed), 1e-9))
+        self.candidate = [time_ms * longer for time_ms in self.claimed]
+        self.ratios = [theirs / ours for theirs, ours in zip(self.reference, self.candidate, strict=True)]
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the long blocks so far speak against the claim."""
+        proof = self.proof
+        return proof is None or bool(proof.reason)
 
     @property
     def distrust(self) -> str:

@@ -7,19 +7,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from htam_agent.errors import InfrastructureError, TaskError, WorkerError
-from htam_agent.evaluation.bench import Bench, Limits, evaluate_files
-from htam_agent.evaluation.confinement import LAYERS, confinement_report
-from htam_agent.evaluation.judge import PROTOCOLS
+from htam_agent.errors import TaskError
+from htam_agent.evaluation.bench import Bench, Limits
 from htam_agent.evaluation.timing import device_lock
 from htam_agent.task import Task
-from htam_agent.verdict import CompileResult, RunResult, Times
+from htam_agent.verdict import RunResult, Times
 from tests.evaluation.samples import FORWARD, KERNEL, NAMED_FAILURES, TASK, WRONG, candidate
 
 Judge = Callable[..., RunResult]
@@ -139,13 +136,14 @@ def test_a_stopwatch_that_lies_gains_nothing(judge: Judge, name: str) -> None:
     forged = candidate(
         kernel=SLOW_KERNEL,
         top=f"""
-        import sys, time
+        import sys
+        from time import thread_time as clock  # a busy machine is no part of it
         def fake(self, calls, count, alone=False, cold=True):
-            begin = time.perf_counter() * 1e3
+            begin = clock() * 1e3
             self.kept = [None] * len(calls)
             for number in range(count):
                 self.kept[number % len(calls)] = calls[number % len(calls)]()
-            real = (time.perf_counter() * 1e3 - begin) / count
+            real = (clock() * 1e3 - begin) / count
             self.first_ms = 1e6 if {name!r} == 'a long first call' else 0.0
             return {FORGED[name]}, self.kept
         sys.modules['htam_agent.evaluation.stopwatch'].Stopwatch.block = fake
@@ -153,9 +151,8 @@ def test_a_stopwatch_that_lies_gains_nothing(judge: Judge, name: str) -> None:
     )
     result = judge(forged, timing=True)
     assert result.verdict == "quarantined", result
-    assert result.stage == "time"
     assert not result.faster
-    if "number" not in name and "fewer" not in name:
+    if result.stage != "policy" and "number" not in name and "fewer" not in name and "one" not in name:
         (check,) = [check for check in result.checks if check.name == "clock"]
         assert "outer" in check.detail
         assert "inner" in check.detail
@@ -193,141 +190,6 @@ def test_waiting_for_the_device_is_not_charged_to_the_candidate(tmp_path: Path) 
         holder.join()
     assert result.verdict == "correct", result
     assert result.seconds > 4
-
-
-def test_left_over_processes_are_named_and_killed(judge: Judge, bench: Bench) -> None:
-    result = judge(candidate("import time\nif os.fork() == 0:\n    time.sleep(500)\n" + FORWARD))
-    assert any(check.name == "left-over-processes" for check in result.checks)
-    zygote, reference = bench.processes
-    children = Path(f"/proc/{zygote}/task/{zygote}/children").read_text().split()
-    assert sorted(map(int, children)) == sorted([reference, *bench._opened().spares.pids])
-
-
-def test_prints_go_to_a_short_log_and_never_to_stdout(
-    judge: Judge, bench: Bench, capfd: pytest.CaptureFixture[str]
-) -> None:
-    result = judge(candidate("print('chatter' * 100000, flush=True)\n" + FORWARD))
-    assert result.verdict == "correct"
-    assert capfd.readouterr().out == ""
-    logs = list(bench.folder.glob("logs/*.run.log"))
-    assert logs
-    assert max(log.stat().st_size for log in logs) < 100_000
-
-
-LINKS = {
-    "in its own folder": "here = os.path.dirname(os.path.abspath(__file__))",
-    "in its scratch folder": "here = os.environ['HOME']",
-    "in the folder of logs": "here = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'logs')",
-}
-
-
-@pytest.mark.parametrize("confined", [True, False])
-@pytest.mark.parametrize("name", LINKS)
-def test_links_that_a_candidate_planted_are_never_followed(
-    judge: Judge, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, confined: bool
-) -> None:
-    """With landlock it cannot plant them; without it they are replaced, not followed."""
-    if not confined:
-        monkeypatch.setenv("HTAM_CONFINEMENT_OFF", "landlock")
-    victim = tmp_path / "victim"
-    victim.write_text("x" * 70_000 + "THE-SECRET")
-    top = f"""
-{LINKS[name]}
-names = [n for n in os.listdir(here) if os.path.isfile(os.path.join(here, n))] if os.access(here, os.R_OK) else []
-for name in [*names, "run.log", "build.log", "candidate.py"]:
-    path = os.path.join(here, name)
-    try:
-        if os.path.lexists(path):
-            os.unlink(path)
-        os.symlink({str(victim)!r}, path)
-    except OSError:
-        pass
-os._exit(3)
-"""
-    text = candidate().replace("LAUNCHES = []", "LAUNCHES = []\n" + top)
-    for _ in range(2):
-        result = judge(text)
-        assert result.verdict == "failed"
-        assert "THE-SECRET" not in result.model_dump_json()
-        assert victim.read_text() == "x" * 70_000 + "THE-SECRET"
-    monkeypatch.delenv("HTAM_CONFINEMENT_OFF", raising=False)
-    assert judge(candidate()).verdict == "correct"
-
-
-def test_a_candidate_cannot_change_its_own_file_or_binary(judge: Judge) -> None:
-    result = judge(candidate(top="open(__file__, 'a').write('# another')"))
-    assert result.verdict == "failed"
-    assert "PermissionError" in result.reason
-    result = judge(candidate("open(os.path.join(os.environ['HTAM_KERNEL_DIR'], NAME), 'ab').write(b'x')\n" + FORWARD))
-    assert result.verdict == "failed"
-
-
-def test_a_file_that_fills_the_disk_is_stopped(judge: Judge) -> None:
-    result = judge(candidate("open(os.environ['HOME'] + '/big', 'wb').write(bytes(64 << 20))\n" + FORWARD))
-    assert result.verdict == "failed"
-    assert "File too large" in result.reason
-
-
-def test_answers_that_are_no_messages_are_a_failure(judge: Judge) -> None:
-    """The candidate writes into every descriptor that it finds: into its own channel too."""
-    result = judge(
-        candidate(
-            """
-            for descriptor in range(3, 64):
-                try:
-                    os.write(descriptor, b'\\x10\\0\\0\\0' + b'{"verdict": true}')
-                except OSError:
-                    pass
-            """
-            + "\n"
-            + FORWARD
-        )
-    )
-    assert result.verdict == "failed"
-    assert "nonsense" in result.reason
-
-
-def test_a_forged_answer_proves_nothing(judge: Judge) -> None:
-    forged = candidate(
-        """
-        import struct
-        message = (b'{"ok": true, "outputs": {"kind": "tensor", "index": 0}, "tensors": '
-                   b'[{"shape": [32, 100], "stride": [100, 1], "dtype": "float32", "offset": 0}]}')
-        for descriptor in range(3, 64):
-            try:
-                os.write(descriptor, struct.pack('<I', len(message)) + message)
-            except OSError:
-                pass
-        """
-    )
-    assert judge(forged).verdict in ("wrong", "failed")
-
-
-CONFINED = {
-    "network": "import socket\nsocket.create_connection(('127.0.0.1', 9), timeout=2)",
-    "a file outside": "open('/tmp/htam-escaped', 'w')",
-    "another user's file": "open('/etc/passwd').read()",
-    "the home folder": "os.listdir('/root' if os.path.isdir('/root') else '/home')",
-    "memory of the parent": "open(f'/proc/{os.getppid()}/mem', 'rb').read(1)",
-    "maps of the parent": "open(f'/proc/{os.getppid()}/maps').read()",
-    "a signal to the parent": "os.kill(os.getppid(), 18)",
-    "ptrace of the parent": (
-        "libc = ctypes.CDLL(None, use_errno=True)\nassert libc.ptrace(16, os.getppid(), 0, 0) == 0, 'ptrace refused'"
-    ),
-}
-
-
-@pytest.mark.parametrize("name", CONFINED)
-def test_confinement_holds(judge: Judge, name: str) -> None:
-    result = judge(candidate(CONFINED[name] + "\n" + FORWARD))
-    assert result.confinement == list(LAYERS), result.confinement_missing
-    assert result.verdict == "failed", f"{name} was possible"
-    assert result.stage == "run"
-
-
-def test_confinement_is_reported_for_the_doctor() -> None:
-    active, missing = confinement_report()
-    assert set(active) | {line.split(":")[0] for line in missing} == set(LAYERS)
 
 
 BROKEN = {
@@ -383,169 +245,6 @@ def test_baselines_are_measured_once_and_can_be_taken_over(bench: Bench) -> None
     bench.use_baselines(other)
     assert bench.baselines() is other
     bench.use_baselines(times)
-
-
-@pytest.fixture(scope="module")
-def doomed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """A bench with short limits, opened under a secret variable; its last test kills it."""
-    folder = tmp_path_factory.mktemp("doomed")
-    (folder / "task.py").write_text(TASK)
-    task = Task.parse(str(folder / "task.py"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HTAM_API_KEY", "top-secret-key")
-        with Bench(
-            task, backend="cpp", folder=folder / "run", limits=Limits(run_seconds=3), hang_memory=False
-        ) as bench:
-            yield bench
-
-
-def test_the_environment_is_empty(doomed: Bench, tmp_path: Path) -> None:
-    file = tmp_path / "peek.py"
-    file.write_text(candidate("raise ValueError(open('/proc/self/environ').read() + repr(dict(os.environ)))"))
-    result = doomed.run(doomed.compile(file), timing=False)
-    assert "PATH" in result.reason
-    assert "top-secret" not in result.model_dump_json()
-
-
-def test_a_hang_is_killed_with_its_children(doomed: Bench, tmp_path: Path) -> None:
-    file = tmp_path / "hang.py"
-    file.write_text(
-        candidate(
-            """
-            import time
-            for _ in range(3):
-                if os.fork() == 0:
-                    os.setsid()
-                    if os.fork():
-                        os._exit(0)
-                    time.sleep(1000)
-            time.sleep(1000)
-            """
-        )
-    )
-    begin = time.monotonic()
-    result = doomed.run(doomed.compile(file), timing=False)
-    assert time.monotonic() - begin < 20
-    assert result.verdict == "failed"
-    assert result.stage == "run"
-    assert "hang" in result.reason
-    (left,) = [check for check in result.checks if check.name == "left-over-processes"]
-    assert not left.passed
-    assert left.detail.startswith("3 ")
-
-
-def test_a_dead_reference_is_the_machines_fault(doomed: Bench, tmp_path: Path) -> None:
-    file = tmp_path / "kernel.py"
-    file.write_text(candidate())
-    compiled = doomed.compile(file)
-    zygote, reference = doomed.processes
-    os.kill(reference, 9)
-    with pytest.raises(WorkerError, match="reference"):
-        doomed.run(compiled, timing=False)
-    doomed.close()
-    assert not Path(f"/proc/{zygote}").exists()
-    with pytest.raises(InfrastructureError, match="not open"):
-        doomed.compile(file)
-
-
-def test_everything_dies_with_the_main_process(tmp_path: Path) -> None:
-    (tmp_path / "task.py").write_text(TASK)
-    script = f"""
-import os, sys
-from pathlib import Path
-from htam_agent.evaluation.bench import Bench
-from htam_agent.task import Task
-bench = Bench(Task.parse({str(tmp_path / "task.py")!r}), backend="cpp", folder=Path({str(tmp_path / "run")!r}))
-bench.open()
-assert "torch" not in sys.modules
-print(*bench.processes, *bench._opened().spares.pids, flush=True)
-os.kill(os.getpid(), 9)
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
-    pids = done.stdout.split()
-    assert len(pids) == 3, done.stderr
-    deadline = time.monotonic() + 10
-    while any(Path(f"/proc/{pid}").exists() for pid in pids):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def test_one_bad_file_never_fails_the_others(tmp_path: Path) -> None:
-    texts = [candidate(), NAMED_FAILURES["crash by signal"][0], "class ModelNew(", WRONG["zeros"], candidate()]
-    (tmp_path / "task.py").write_text(TASK)
-    for index, text in enumerate(texts):
-        (tmp_path / f"{index}.py").write_text(text)
-    kernels = [tmp_path / f"{index}.py" for index in range(len(texts))]
-    task = Task.parse(str(tmp_path / "task.py"))
-    limits, folder = Limits(run_seconds=20), tmp_path / "evaluations"
-    folder.mkdir()
-
-    def new() -> Bench:
-        return Bench(task, backend="cpp", limits=limits, folder=folder, protocols=PROTOCOLS)
-
-    results = [result for _, result in evaluate_files(new, kernels, timing=False)]
-    assert [result.verdict for result in results] == ["correct", "failed", "failed", "wrong", "correct"]
-    assert all(len(result.protocols) == 4 for result in results)
-    assert set(results[0].protocols.values()) == {"correct"}
-
-
-@pytest.fixture
-def two_kernels(tmp_path: Path) -> tuple[Task, list[Path]]:
-    (tmp_path / "task.py").write_text(TASK)
-    for index in range(2):
-        (tmp_path / f"{index}.py").write_text(candidate() + f"# {index}\n")
-    return Task.parse(str(tmp_path / "task.py")), [tmp_path / f"{index}.py" for index in range(2)]
-
-
-def test_a_machine_that_sets_up_no_candidate_quarantines_none(
-    two_kernels: tuple[Task, list[Path]], tmp_path: Path
-) -> None:
-    task, kernels = two_kernels
-
-    def new() -> Bench:
-        bench = Bench(task, backend="cpp", folder=tmp_path / "run", limits=Limits(run_seconds=20))
-        bench.open()
-        bench._descriptors[:] = [os.open("/dev/null", os.O_RDONLY)]  # not the buffers that a candidate needs
-        return bench
-
-    with pytest.raises(WorkerError, match="could not be set up"):
-        list(evaluate_files(new, kernels, timing=False))
-
-
-def test_a_harness_that_always_dies_quarantines_one_and_then_says_so(
-    two_kernels: tuple[Task, list[Path]], tmp_path: Path
-) -> None:
-    task, kernels = two_kernels
-
-    class Doomed(Bench):
-        def compile(self, source: Path) -> CompileResult:
-            compiled = super().compile(source)
-            os.kill(self.processes[1], 9)
-            time.sleep(0.2)
-            return compiled
-
-    def new() -> Bench:
-        return Doomed(task, backend="cpp", folder=tmp_path / "run", limits=Limits(run_seconds=20))
-
-    results = evaluate_files(new, kernels, timing=False)
-    assert next(results)[1].verdict == "quarantined"
-    with pytest.raises(WorkerError, match="reference"):
-        next(results)
-
-
-def test_a_build_that_the_machine_prevents_is_no_verdict(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A source of its own, so that no cache has it; files of the build may have no byte."""
-    file = tmp_path / "kernel.py"
-    file.write_text(candidate(kernel=KERNEL + f"// {os.urandom(8).hex()}\n"))
-    whole = bench.limits
-    session = bench._opened()
-    monkeypatch.setattr(bench, "_session", replace(session, limits=whole.model_copy(update={"output_bytes": 16})))
-    with pytest.raises(WorkerError):
-        bench.compile(file)
-    monkeypatch.setattr(bench, "_session", session)
-    assert bench.compile(file).ok, "nothing was remembered"
 
 
 def test_an_unusable_task_is_the_users_fault(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from htam_agent.evaluation.proof import BAND, CONSTANT_MS, SHORT_BAND, Block, FirstCalls, prove, remembers
+from htam_agent.evaluation.rounds import Rounds
 
 seeds = st.integers(0, 2**32)
 lengths = st.floats(0.002, 50.0)
@@ -91,6 +92,22 @@ def test_one_honest_block_of_three_vouches_for_no_other_claim() -> None:
     assert prove(long, [], 1.0, "cuda").reason == ""
     assert prove(long, [], 1.0 / (1 + SHORT_BAND), "cuda").reason == ""
     assert "short blocks" in prove(long, [], 0.7, "cuda").reason
+
+
+def test_a_host_that_holds_calls_up_unevenly_accuses_nobody_and_a_lie_gains_nothing() -> None:
+    """60 us in the median, 72 in the mean, 95 of a block's wall time with the flush hidden; 90 back to back."""
+    blocks = [Block(0.060, 95.0 + 11.0, 34.0, 1000)] * 2
+    assert prove(blocks, [], 0.060, "cuda").reason
+    proof = prove(blocks, [], 0.060, "cuda", call_ms=0.090)
+    assert proof.reason == ""
+    assert proof.taken_ms == pytest.approx(0.072)
+    assert "outer clock's time is taken" in proof.describe()
+    assert prove([Block(0.030, 106.0, 34.0, 1000)] * 2, [], 0.030, "cuda", call_ms=0.090).reason, "too much of a lie"
+    assert prove(blocks, [], 0.060, "cuda", call_ms=0.070).reason, "the device, not the host, takes that long"
+    rounds = Rounds("cuda", 3, reference=[0.144] * 6, claimed=[0.060] * 6, ours=blocks, call_ms=0.090)
+    rounds.take_proven()
+    assert rounds.ratios == pytest.approx([2.0] * 6)
+    assert not rounds.refuted
 
 
 def test_one_long_call_does_not_vouch_for_many_short_ones() -> None:
