@@ -91,7 +91,7 @@ def confine(cell: Cell) -> tuple[list[str], list[str]]:
     active: list[str] = []
     readable = [*python_folders(), *cell.readable]
     steps: dict[str, Callable[[], None]] = {
-        "own-processes": enter_own_processes,
+        "own-processes": lambda: _enter_own_processes(cell),
         "process-group": _own_session,
         "no-network": lambda: unshare(CLONE_NEWNET, "a network namespace"),
         "own-ipc": lambda: unshare(CLONE_NEWIPC, "an IPC namespace"),
@@ -153,6 +153,12 @@ def _try_in_child(cell: Cell) -> list[str]:
         lines = pipe.read().decode().splitlines()
     os.waitpid(child, 0)
     return lines
+
+
+def _enter_own_processes(cell: Cell) -> None:
+    if cell.cuda and "own-files" in cell.off:
+        raise OSError("CUDA needs the layer own-files beside it")
+    enter_own_processes(with_proc=cell.cuda)
 
 
 def _own_session() -> None:

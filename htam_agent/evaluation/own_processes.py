@@ -9,17 +9,33 @@ Source: pid_namespaces(7).
 from __future__ import annotations
 
 import contextlib
+import errno
+import functools
 import os
 import signal
 import struct
 from typing import NoReturn
 
-from htam_agent.evaluation.kernel_calls import CLONE_NEWPID, MS_NODEV, MS_NOEXEC, MS_NOSUID, die_with_parent, unshare
+from htam_agent.evaluation.kernel_calls import (
+    CLONE_NEWNS,
+    CLONE_NEWPID,
+    MS_NODEV,
+    MS_NOEXEC,
+    MS_NOSUID,
+    MS_PRIVATE,
+    MS_REC,
+    die_with_parent,
+    unshare,
+)
 from htam_agent.evaluation.kernel_calls import mount as mount_at
 
 
-def enter_own_processes() -> None:
-    """Returns in the worker alone. Raises OSError where the namespace cannot be had; nothing was forked then."""
+def enter_own_processes(*, with_proc: bool) -> None:
+    """Returns in the worker alone. Raises OSError where the namespace cannot be had or, `with_proc`, where /proc cannot
+    be made to show it; nothing was forked then.
+    """
+    if with_proc and why_no_own_proc():
+        raise OSError(f"CUDA needs a /proc of the namespace, which cannot be mounted: {why_no_own_proc()}")
     unshare(CLONE_NEWPID, "a PID namespace")
     reading, writing = os.pipe()
     first = os.fork()
@@ -35,6 +51,41 @@ def enter_own_processes() -> None:
     os.close(reading)
     os.close(writing)
     die_with_parent()
+
+
+@functools.cache
+def why_no_own_proc() -> str:
+    """Why a /proc of the own cannot be had here, tried in processes of their own; empty where it can.
+
+    Asked once, in the process that forks the workers: without it CUDA, which looks for its process by number, fails in
+    a PID namespace with error 304.
+    """
+    child = os.fork()
+    if child == 0:
+        _try_own_proc()
+    status = os.waitpid(child, 0)[1]
+    number = os.WEXITSTATUS(status) if os.WIFEXITED(status) else errno.EIO
+    return os.strerror(number) if number else ""
+
+
+def _try_own_proc() -> NoReturn:
+    """Exits with the number of the error, or with 0."""
+    number = errno.EIO
+    try:
+        unshare(CLONE_NEWPID, "a PID namespace")
+        unshare(CLONE_NEWNS, "a mount namespace")
+        child = os.fork()
+        if child == 0:
+            mount_at("none", "/", "", MS_REC | MS_PRIVATE)
+            mount_own_proc()
+            number = 0
+        else:
+            status = os.waitpid(child, 0)[1]
+            number = os.WEXITSTATUS(status) if os.WIFEXITED(status) else errno.EIO
+    except OSError as error:
+        number = error.errno or errno.EIO
+    finally:
+        os._exit(number)
 
 
 def mount_own_proc() -> None:

@@ -30,7 +30,7 @@ class Limits(Record):
 
     `memory_bytes`: address space beyond what a fresh worker maps (cpp only; CUDA reserves terabytes of addresses and is
     bounded by the device). `output_bytes`: largest file that it may write, its log included; `disk_bytes`: all files
-    together, which lie in memory.
+    together, which lie in memory. `processes`: threads included; root's own are not counted.
     """
 
     build_seconds: float = Field(60.0, gt=0)
@@ -40,6 +40,7 @@ class Limits(Record):
     memory_bytes: int = Field(16 << 30, gt=0)
     output_bytes: int = Field(256 << 20, gt=0)
     disk_bytes: int = Field(1 << 30, gt=0)
+    processes: int = Field(512, gt=0)
 
 
 class Seeds:
@@ -105,6 +106,7 @@ class Session:
             off=list(confinement_off()),
             cpu_seconds=int(seconds * (threads + 1)) + 60,
             file_bytes=self.limits.output_bytes,
+            processes=self.limits.processes,
             room=self.limits.disk_bytes if kernels else 0,
             # The shared buffers and three outputs of the task's own size are no fault of the candidate.
             memory_bytes=self.limits.memory_bytes + 4 * shared,

@@ -179,12 +179,13 @@ def _import_everything() -> None:
     from htam_agent.evaluation import launch_counting
 
     launch_counting.load()  # before torch, which is to bind to it
-    from htam_agent.evaluation import building, confinement, reference  # noqa: F401
+    from htam_agent.evaluation import building, confinement, own_processes, reference  # noqa: F401
     from htam_agent.evaluation.candidate import warm_up
 
     warm_up()
     if importlib.util.find_spec("cuda") is not None and importlib.util.find_spec("cuda.bindings") is not None:
         _load_cuda_libraries()
+        own_processes.why_no_own_proc()  # answered once, for every worker
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 

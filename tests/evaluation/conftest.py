@@ -12,7 +12,9 @@ from htam_agent.task import Task
 from htam_agent.verdict import RunResult
 from tests.evaluation.samples import TASK
 
-LIMITS = Limits(run_seconds=20, load_seconds=20, memory_bytes=4 << 30, output_bytes=8 << 20)
+LIMITS = Limits(
+    run_seconds=20, load_seconds=20, memory_bytes=4 << 30, output_bytes=8 << 20, disk_bytes=128 << 20, processes=48
+)
 
 
 @pytest.fixture(scope="session")
