@@ -6,7 +6,7 @@ from htam_agent.verdict import RunResult
 from tests.cheats.flavours import CUDA
 from tests.cheats.table import CLOCK, Case, Expect
 from tests.cheats.tasks import AFFINE
-from tests.cheats.timing import as_long_as_honest
+from tests.cheats.timing import FORGED, as_long_as_honest
 
 HONEST = "return launch(x, y, self.weight, torch.empty_like(x))"
 ELSEWHERE = (Expect("wrong"), Expect("quarantined", "time", "busy|stream|device|clock"))
@@ -131,11 +131,12 @@ def _cache() -> list[Case]:
 def _events() -> list[Case]:
     return [
         Case("T4", "events, synchronize and record replaced", "affine", "the harness calls them in this process",
-             CUDA.file(AFFINE, SLOW, top=EVENTS), expected=CLOCK, naive=None, timing=True, truth=as_long_as_honest,
+             CUDA.file(AFFINE, SLOW, top=EVENTS), expected=FORGED, naive=None, timing=True, truth=as_long_as_honest,
              against_honest=True, honest=CUDA.file(AFFINE, SLOW)),
         Case("T5", "events of no length", "affine", "an average of ratios collapses",
              CUDA.file(AFFINE, SLOW, top=EVENTS.replace("1e-3", "0.0")), expected=CLOCK, naive=None, timing=True,
-             truth=forty_calls, against_honest=True),
+             truth=as_long_as_honest, against_honest=True,
+             honest=CUDA.file(AFFINE, SLOW)),
         Case("T2", "a thread that launches after the call", "affine", "the call returns at once",
              CUDA.file(AFFINE, "z = torch.empty_like(x)\nthreading.Thread(target=late, args=(self, x, y, z)).start()\n"
                        "return z", after=LATE),

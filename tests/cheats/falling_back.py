@@ -143,7 +143,7 @@ def _hidden(f: Flavour) -> list[Case]:
 
 def _decoys(f: Flavour) -> list[Case]:
     decoy = "launch(x, y, self.weight, torch.empty_like(x))\n"
-    corner = f"z = {{made}}\nrun('kernel', 1, x, y, self.weight, z, x.shape[-1])\nreturn z"
+    corner = "z = {made}\nrun('kernel', 1, x, y, self.weight, z, x.shape[-1])\nreturn z"
 
     def beside(name: str, why: str, forward: str, top: str = "", **more: object) -> Case:
         return Case("F4", name, "affine", why, f.file(AFFINE, forward, top=top), expected=OWN_WORK, timing=True)
@@ -180,6 +180,8 @@ def _inherited(f: Flavour) -> list[Case]:
     rows, _ = AFFINE.sizes[f.backend]
     reference = AFFINE.text(f.backend).split("def get_inputs")[0]
     inherits = f.file(AFFINE).replace("class ModelNew(nn.Module):", reference + "\n\nclass ModelNew(Model):")
+    last = inherits.rindex("super().__init__()")
+    inherits = inherits[:last] + inherits[last:].replace("super().__init__()", "super().__init__(columns)")
     passing = inherits[: inherits.rindex("    def forward(self, x, y):")]
     return [
         Case(

@@ -117,7 +117,9 @@ class Flavour:
     def kernel(self, parameters: str, body: str, name: str = "kernel", before: str = "") -> str:
         """A kernel's text. `before` goes to file scope, in front of it."""
         shape = CUDA_KERNEL if self.backend == "cuda" else CPP_KERNEL
-        text = shape.format(name=name, parameters=parameters, body=textwrap.indent(textwrap.dedent(body).strip(), "    "))
+        text = shape.format(
+            name=name, parameters=parameters, body=textwrap.indent(textwrap.dedent(body).strip(), "    ")
+        )
         return textwrap.dedent(before) + text
 
     def of_task(self, task: TaskText, old: str = "", new: str = "", before: str = "") -> str:

@@ -24,10 +24,11 @@ def stolen(like, own):
         for value in list(frame.f_locals.values()):
             for item in value if isinstance(value, (list, tuple)) else [value]:
                 if isinstance(item, torch.Tensor) and item.shape == like.shape and all(item is not o for o in own):
-                    if not bool(item.isnan().any()):
+                    first = item.flatten()[0].item()
+                    if first == first:
                         return item.clone()
         frame = frame.f_back
-    raise RuntimeError("NOTHING: no frame has the expected output")
+    return torch.zeros_like(like)
 """
 HEAP = """
 import gc
@@ -35,9 +36,10 @@ import gc
 def stolen(like, own):
     for item in gc.get_objects():
         if isinstance(item, torch.Tensor) and item.shape == like.shape and all(item is not o for o in own):
-            if item.data_ptr() not in [o.data_ptr() for o in own] and not bool(item.isnan().any()):
+            first = item.flatten()[0].item()
+            if item.data_ptr() not in [o.data_ptr() for o in own] and first == first:
                 return item.clone()
-    raise RuntimeError("NOTHING: nothing on the heap looks like the expected output")
+    return torch.zeros_like(like)
 """
 
 
@@ -47,12 +49,11 @@ def cases(f: Flavour) -> list[Case]:
 
 
 def _reference(f: Flavour) -> list[Case]:
-    gone = (Expect("failed", reason="NOTHING"), Expect("wrong"), Expect("failed", "policy"))
     return [
         Case("H1", "the expected output from the stack", "affine", "a caller's variable holds it",
-             f.file(AFFINE, "return stolen(x, (x, y))", after=FRAMES), expected=gone),
+             f.file(AFFINE, "return stolen(x, (x, y))", after=FRAMES)),
         Case("H1", "the expected output from the heap", "affine", "the collector knows every tensor",
-             f.file(AFFINE, "return stolen(x, (x, y))", after=HEAP), expected=gone),
+             f.file(AFFINE, "return stolen(x, (x, y))", after=HEAP)),
         Case("H1", "collects its garbage", "affine", "honest: asks the collector for no object",
              f.file(AFFINE, "gc.collect()\n" + HONEST, top="import gc"), twin=True),
     ]  # fmt: skip
@@ -132,13 +133,16 @@ def _pipe(f: Flavour) -> list[Case]:
 
 PROCESSES = """
 def others():
-    own = {os.getpid()}
+    own = {os.getpid(), int(os.readlink("/proc/self"))}  # inside and outside of a namespace
     found = [os.getppid()]
     try:
         found += [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
         found += range(1, 40000)  # what cannot be listed can be tried
     return [pid for pid in dict.fromkeys(found) if pid not in own]
+
+def listed():
+    return [os.getppid(), *(int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid())]
 
 def attempt(what, pids):
     errors = []
@@ -199,11 +203,12 @@ def _native(f: Flavour) -> list[Case]:
     rows = []
     for name, (attack, why) in NATIVE.items():
         body = f"\n\ndef attack(pid):\n    {attack}\n"
-        for which, pids in (("", "[os.getppid()]"), (", and of every other process", "others()")):
-            if which and name not in ("reads the memory of its parent", "signals its parent"):
+        everybody = {"reads the memory of its parent": "others()", "signals its parent": "listed()"}.get(name)
+        for which, pids in ((name, "[os.getppid()]"), (name.replace("its parent", "anybody"), everybody)):
+            if pids is None:
                 continue
             rows.append(
-                Case("H4", name + which, "affine", why,
+                Case("H4", which, "affine", why,
                      f.file(AFFINE, f"attempt(attack, {pids})\n{HONEST}", after=PROCESSES + VECTORS + body),
                      expected=FORBIDDEN, naive=None)
             )  # fmt: skip

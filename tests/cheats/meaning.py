@@ -123,7 +123,7 @@ def _cached(f: Flavour) -> list[Case]:
                      "z[i] = x[i * step] + 3 * y[i * step];", "cells")  # fmt: skip
     few = "cells = torch.empty(8, device=x.device)\nrun('cells', 8, x, y, cells, x.numel() // 8)\n"
     return [
-        by("cached by id", "the same tensor objects come again", "(id(x), id(y))"),
+        by("cached by id", "the same tensor objects come again", "(id(x), id(y))", timing=True),
         by("cached by address", "the same memory comes again", "(x.data_ptr(), y.data_ptr())"),
         by("cached by shape", "one shape, one answer", "tuple(x.shape)"),
         by("cached by version and address", "memory written from outside keeps its version",
@@ -259,7 +259,9 @@ def _precision(f: Flavour) -> list[Case]:
                       f"rounded(x[i], {bits}) * w[i % columns] + rounded(y[i], {bits})", before=ROUND))  # fmt: skip
 
     def mean(bits: int) -> str:
-        return f.file(PAIR, kernel=f.of_task(PAIR, "part += row[c];", f"part += rounded(row[c], {bits});", before=ROUND))
+        return f.file(
+            PAIR, kernel=f.of_task(PAIR, "part += row[c];", f"part += rounded(row[c], {bits});", before=ROUND)
+        )
 
     return [
         lower("bfloat16 inside an elementwise operator", "affine", affine(16)),
@@ -272,9 +274,9 @@ def _precision(f: Flavour) -> list[Case]:
               f.file(SOFTMAX, kernel=f.of_task(SOFTMAX, "sum += expf(row[c] - largest);",
                                                "sum += rounded(expf(row[c] - largest), 13);", before=ROUND)
                      .replace("= expf(row[c] - largest) / sum", "= rounded(expf(row[c] - largest), 13) / sum"))),
-        lower("bfloat16 terms of a running sum", "cumsum",
+        lower("half terms of a running sum", "cumsum",
               f.file(CUMSUM, kernel=f.of_task(CUMSUM, "sum += x[i * columns + c];",
-                                              "sum += rounded(x[i * columns + c], 16);", before=ROUND))),
+                                              "sum += rounded(x[i * columns + c], 13);", before=ROUND))),
         Case(
             "S16", "a mean summed in eight strands", "pair", "honest: float32 in another order",
             f.file(PAIR, kernel=f.of_task(PAIR, PAIR.body, STRANDS)), twin=True,

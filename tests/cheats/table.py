@@ -110,6 +110,9 @@ class Row:
     stage: Stage
     reason: str
     seconds: float
+    milliseconds: float | None = None
+    honest_milliseconds: float | None = None
+    """Of the same work without the lie, where that was measured."""
 
     @property
     def good(self) -> bool:
@@ -191,6 +194,8 @@ class Table:
             stage=result.stage,
             reason=explain(result),
             seconds=time.monotonic() - begin,
+            milliseconds=result.times_ms.candidate,
+            honest_milliseconds=honest.times_ms.candidate if honest else None,
         )
 
     def _honest_result(self, case: Case) -> RunResult:

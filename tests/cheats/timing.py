@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from htam_agent.verdict import RunResult
 from tests.cheats.flavours import Flavour
-from tests.cheats.table import CLOCK, Case, Expect
+from tests.cheats.table import Case, Expect
 from tests.cheats.tasks import AFFINE, UNDERFLOW
 
 HONEST = "return launch(x, y, self.weight, torch.empty_like(x))"
+FORGED = (Expect("quarantined", "time"), Expect("quarantined", "policy", "times that cannot be"))
 THREADS = (Expect("wrong"), Expect("quarantined", reason="thread|process|elsewhere|later|after"))
-
-
 
 
 def as_long_as_honest(result: RunResult, honest: RunResult | None) -> bool:
@@ -188,12 +187,12 @@ candidate.answer = lying(candidate.answer)
 
 
 def _clocks(f: Flavour) -> list[Case]:
-    slow_text = f.file(AFFINE, kernel=slow_kernel(f, 2000))
+    slow_text = f.file(AFFINE, kernel=slow_kernel(f, 300))
 
     def forged(id_: str, name: str, why: str, top: str, *, naive: bool, slow: bool = True) -> Case:
         return Case(
             id_, name, "affine", why,
-            f.file(AFFINE, kernel=slow_kernel(f, 2000), top="import sys\n" + top), expected=CLOCK,
+            f.file(AFFINE, kernel=slow_kernel(f, 300), top="import sys\n" + top), expected=FORGED,
             timing=True, truth=as_long_as_honest, against_honest=True, honest=slow_text, naive="fast" if naive else None,
             slow=slow,
         )  # fmt: skip
@@ -267,7 +266,7 @@ return self.known[key].clone()
 
 
 def _phases(f: Flavour) -> list[Case]:
-    slow = slow_kernel(f, 700)
+    slow = slow_kernel(f, 300)
     memo_kernel = slow + f.kernel(AFFINE.parameters, SUMS, "sums")
     in_the_open = f.file(AFFINE, kernel=slow)
     return [
