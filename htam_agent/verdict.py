@@ -213,7 +213,8 @@ class RunResult(Record):
     """The layers that were active round the candidate, e.g. ["process-group", "landlock", "no-network"]."""
     confinement_missing: list[str] = Field(default_factory=list)
     own_share: float | None = None
-    """Share of a call's time that goes away with the candidate's own kernels; null where it was not measured."""
+    """Share of a call's time in the candidate's own kernels: of the GPU's by its profiler, or on a processor what goes
+    away with them. Null where it was not measured."""
     counters: list[KernelCounters] = Field(default_factory=list)
     """Of the candidate's own kernels in one call: from the deep checks, where the machine allows it."""
     fractions: FloorFractions = Field(default_factory=FloorFractions)

@@ -95,7 +95,7 @@ class Evaluation:
         if timing:
             self._time(subject)
         with stages.stage("own work"):
-            self._own_work.by_name()
+            self._own_work.afterwards(timed=timing)
 
     def _verdict(self) -> Verdict:
         return self._verification.verdicts[self._session.protocol]

@@ -246,7 +246,7 @@ class Verification:
         trial = Trial(shift=self._shift, watch=watch, record=record, regime=plan.regime, moved=plan.moved)
         answer = self._subject.order(Order(trial=trial), "run")
         if watch or record:
-            self._check_operators(answer)
+            self.check_operators(answer)
         if watch:
             self._flags_matter = self._flags_matter or self._runs_library(answer)
         self.launches = self.launches or answer.launches
@@ -307,7 +307,8 @@ class Verification:
         for finding in wrong:
             self.checks.append(Check(name=f"{name}: {label}: {finding.name}", passed=False, detail=finding.detail))
 
-    def _check_operators(self, answer: Answer) -> None:
+    def check_operators(self, answer: Answer) -> None:
+        """Raises Stop where a watched call ran what the policy forbids."""
         own = answer.own_namespaces
         forbidden = forbidden_operators(answer.operators, self._policy, own)
         forbidden = forbidden or forbidden_recorded(answer.recorded, self._policy, own)

@@ -27,7 +27,7 @@ from htam_agent.verdict import Check, CompileResult
 
 NAME, SHARE = "own-work", "own-share"
 NOOP_SECONDS = 10.0
-"""A variant that takes longer hangs on what its kernels no longer write: its output has changed."""
+"""A variant that takes longer waits for what its kernels no longer write, or the machine is busy: undecided."""
 LEAST_SHARE = 0.05
 """Under own-kernels-only torch may still copy, and a copy of the inputs takes as long as a kernel that reads them once:
 an honest share is a third or more. A twentieth is left to who has other work done elsewhere."""
@@ -75,8 +75,12 @@ class OwnWork:
             finally:
                 second.leave()
 
-    def by_name(self) -> None:
-        """Looks at what runs on the GPU. After the timing: the profiler is not to be in a process that is timed."""
+    def afterwards(self, *, timed: bool) -> None:
+        """Looks at what runs on the GPU, and after many timed calls once more at the operators. After the timing: the
+        profiler is not to be in a process that is timed."""
+        if timed:
+            # A candidate that turns to torch after some calls does so now, if not before.
+            self._verification.check_operators(self._full.order(Order(trial=Trial(record=True)), "policy"))
         if self._session.device_name == "cpu":
             if self._self_built:
                 what = "the file builds its kernels itself, and a processor does not say what runs"
@@ -114,6 +118,9 @@ class OwnWork:
         which = f"its {len(self._names)} kernels" if len(self._names) > 1 else f"its kernel {self._names[0]}"
         if not changed:
             self._unchanged(seen, name, which)
+            return
+        if changed.startswith(("out of memory", "hang:")):
+            self._note(NAME, True, f"undecided: without {which} {changed}")
             return
         self._note(NAME, True, f"without {which}: {changed}")
         if timing and self._session.device_name == "cpu":

@@ -131,3 +131,10 @@ IN_A_THREAD = alone(
         return results[0]
     """
 ).replace("return run('relu', x.clone())", "return hidden(x)")
+
+TORCH_LATER = alone().replace(
+    "return run('relu', x.clone())",
+    "self.calls = getattr(self, 'calls', 0) + 1\n"
+    "        return run('relu', x.clone()) if self.calls < 40 else x.clamp_min(0)",
+)
+"""Turns to torch when it is timed."""

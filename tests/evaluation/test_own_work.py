@@ -102,6 +102,14 @@ def test_other_work_under_own_kernels_only_is_refused(judge: Judge, name: str) -
     assert what in result.reason
 
 
+def test_torch_in_timed_calls_is_refused(judge: Judge) -> None:
+    result = judge(samples.CELL, samples.TORCH_LATER, timing=True)
+    assert not result.faster
+    assert result.verdict in ("failed", "quarantined"), result
+    if result.verdict == "failed":  # else the clocks did not agree, on a busy machine
+        assert "aten.clamp_min" in result.reason
+
+
 @pytest.mark.parametrize("text", [samples.alone(), samples.OWN_SGEMM], ids=["relu", "named like BLAS"])
 def test_a_kernel_that_does_everything_is_correct(judge: Judge, text: str) -> None:
     result = judge(samples.CELL, text)
