@@ -107,7 +107,7 @@ class Loaded(Letter):
     allowance: float = 0.0
     """The reference's own relative error at the declared precision."""
     bandwidth: float = 0.0
-    """Theoretical DRAM bytes per second; 0 where unknown."""
+    """Theoretical DRAM bytes per second, filled in by the main process from the ceilings; 0 where unknown."""
     flags_matter: bool = False
     """Expected outputs depend on the precision flags: protocols with other flags need trials of their own."""
     float64_reason: str = ""

@@ -70,22 +70,3 @@ class Opponents:
 
 def _nothing() -> None:
     """What an empty block calls."""
-
-
-def theoretical_bandwidth(device: str) -> float:
-    """DRAM bytes per second from the driver's memory clock and bus width (double data rate); 0 where unknown."""
-    if device == "cpu":
-        return 0.0
-    from cuda.bindings import driver
-
-    index = int(device.partition(":")[2] or 0)
-    attribute = driver.CUdevice_attribute
-    values = []
-    for wanted in (
-        attribute.CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE,
-        attribute.CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH,
-    ):
-        status, value = driver.cuDeviceGetAttribute(wanted, index)
-        values.append(int(value) if status == driver.CUresult.CUDA_SUCCESS else 0)
-    kilohertz, bits = values
-    return 2.0 * kilohertz * 1e3 * bits / 8.0

@@ -27,7 +27,7 @@ from htam_agent.evaluation.messages import (
     Trouble,
 )
 from htam_agent.evaluation.nulls import passing_nulls
-from htam_agent.evaluation.opponents import Opponents, theoretical_bandwidth
+from htam_agent.evaluation.opponents import Opponents
 from htam_agent.evaluation.plans import PROTOCOLS, plan_trials
 from htam_agent.evaluation.reference_model import ReferenceModel
 from htam_agent.evaluation.slots import slots_for
@@ -132,7 +132,10 @@ class Reference:
             asserts=self._asserts,
             allowance=allowance,
         )
-        self._other_shapes = OtherShapes(self._model, self._task, order.device, allowance)
+        # A judge of its own: errors that are pooled over the trials of a candidate stay apart.
+        self._other_shapes = OtherShapes(
+            self._model, self._task, order.device, order.precision, StrictJudge(float64, allowance)
+        )
         if operator.random:
             float64.applies = False
         probe, weak = self._probe(drawn, order.seed + 3)
@@ -143,7 +146,6 @@ class Reference:
             blueprint=blueprint,
             writes_inputs=any(self._model.mutated),
             allowance=allowance,
-            bandwidth=theoretical_bandwidth(order.device),
             notes=notes,
             weak=weak,
             flags_matter=library and order.precision in ("tf32", "ieee"),

@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from htam_agent.errors import TaskError
-from htam_agent.evaluation import verify
+from htam_agent.evaluation import flags, verify
 from htam_agent.evaluation.deep.exchange import BadFile, read_tensors, write_tensors
 from htam_agent.evaluation.deep.extents import Extents, Resize
 from htam_agent.evaluation.deep.orders import INIT, STATE
 from htam_agent.evaluation.deep.records import DeepJudge, DeepJudged, DeepPrepare, DeepPrepared, ShapeCase
 from htam_agent.evaluation.loading import Inputs, LoadedTask
 from htam_agent.evaluation.reference_model import ReferenceModel
+from htam_agent.evaluation.strictness import Situation, StrictJudge
 from htam_agent.evaluation.trees import Tree, flatten, unflatten
+from htam_agent.words import Precision
 
 if TYPE_CHECKING:
     import torch
@@ -25,12 +27,15 @@ OUTPUT_LIMIT = 1 << 30
 class OtherShapes:
     """The forms of one task that were prepared last, with what the reference gives for them (on its own device)."""
 
-    def __init__(self, model: ReferenceModel, task: LoadedTask, device: str, allowance: float) -> None:
+    def __init__(
+        self, model: ReferenceModel, task: LoadedTask, device: str, precision: Precision, strict: StrictJudge
+    ) -> None:
         self._model = model
         self._task = task
         self._device = device
-        self._allowance = allowance
-        self._expected: dict[str, tuple[Tree, list[torch.Tensor]]] = {}
+        self._precision: Precision = precision
+        self._strict = strict
+        self._expected: dict[str, tuple[Tree, Situation]] = {}
 
     def prepare(self, order: DeepPrepare) -> DeepPrepared:
         """Writes the constructor's tensors, the state as constructed and the inputs of each form into files, and keeps
@@ -39,6 +44,7 @@ class OtherShapes:
         init = write_tensors(folder / INIT, flatten(self._task.init)[1])
         state = write_tensors(folder / STATE, self._model.initial)
         self._expected = {}
+        self._strict.begin()
         plain = self._task.draw(order.seed)
         tensors = flatten(plain)[1]
         extents = Extents([tensor.shape for tensor in tensors], [tensor.element_size() for tensor in tensors])
@@ -75,24 +81,33 @@ class OtherShapes:
     def _expect(self, label: str, inputs: Inputs) -> str:
         """Keeps the reference's outputs for these inputs, or says why there are none."""
         model = self._model
-        model.restore(model.initial)
         try:
-            outputs, _ = model.forward(inputs)
+            expected = self._forward(inputs)
+            flags.set_declared(self._precision)
+            declared = self._forward(inputs)
         except TaskError as error:
             return f"the reference does not take it ({error.message[:200]})"
         finally:
-            model.restore(model.initial)
-        if model.finite and not verify.all_finite(outputs):
+            flags.set_judging()
+        if model.finite and not verify.all_finite(expected):
             return "the reference is not finite on it"
-        self._expected[label] = model.output_tree, [tensor.clone() for tensor in outputs]
+        self._expected[label] = model.output_tree, Situation(inputs, model.initial, expected, declared)
         return ""
 
+    def _forward(self, inputs: Inputs) -> list[torch.Tensor]:
+        model = self._model
+        model.restore(model.initial)
+        try:
+            return [tensor.clone() for tensor in model.forward(inputs)[0]]
+        finally:
+            model.restore(model.initial)
+
     def judge(self, order: DeepJudge) -> DeepJudged:
-        """Compares the outputs in a file, which a hostile process wrote, under the tolerance of the strict protocol."""
+        """Compares the outputs in a file, which a hostile process wrote, as the strict protocol does."""
         if order.label not in self._expected:
             return DeepJudged(passed=False, detail=f"no case {order.label!r} was asked for")
-        tree, expected = self._expected[order.label]
-        mismatch = verify.compare_tree(order.outputs, order.tensors, tree, expected)
+        tree, situation = self._expected[order.label]
+        mismatch = verify.compare_tree(order.outputs, order.tensors, tree, situation.expected)
         if mismatch:
             return DeepJudged(passed=False, detail=mismatch)
         try:
@@ -100,12 +115,9 @@ class OtherShapes:
         except (BadFile, OSError) as error:
             return DeepJudged(passed=False, detail=f"its outputs cannot be read: {error}")
         with verify.one_thread():
-            for index, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
-                name = "output" if len(expected) == 1 else f"output {index}"
-                finding = verify.compare(ours, theirs, "strict", self._allowance, name)
-                if not finding.passed:
-                    return DeepJudged(passed=False, detail=finding.detail)
-        return DeepJudged(passed=True)
+            findings = self._strict.judge(actual, situation, exact=False)
+        wrong = next((finding for finding in findings if not finding.passed), None)
+        return DeepJudged(passed=wrong is None, detail=wrong.detail if wrong is not None else "")
 
 
 def resized(plain: Inputs, more: Inputs | None, form: Resize) -> Inputs:
