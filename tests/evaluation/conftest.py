@@ -12,9 +12,8 @@ from htam_agent.task import Task
 from htam_agent.verdict import RunResult
 from tests.evaluation.samples import TASK
 
-LIMITS = Limits(
-    run_seconds=20, load_seconds=20, memory_bytes=4 << 30, output_bytes=8 << 20, disk_bytes=128 << 20, processes=48
-)
+ROOM = {"memory_bytes": 4 << 30, "output_bytes": 8 << 20, "disk_bytes": 128 << 20, "processes": 48}
+LIMITS = Limits(run_seconds=20, load_seconds=20).model_copy(update=ROOM)
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +22,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     folder = tmp_path_factory.mktemp("bench")
     task = folder / "task.py"
     task.write_text(TASK)
-    with Bench(Task.parse(str(task)), backend="cpp", folder=folder / "run", limits=LIMITS) as opened:
+    with Bench(Task.parse(str(task)), backend="cpp", folder=folder / "run", limits=LIMITS, hang_memory=False) as opened:
         yield opened
 
 
