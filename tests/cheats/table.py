@@ -162,6 +162,7 @@ class Table:
                     limits=self._limits,
                     compile_baseline=False,
                     device=self._device,
+                    hang_memory=False,
                 )
             )
         return self._benches[task]
