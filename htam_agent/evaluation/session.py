@@ -148,7 +148,14 @@ def environment_in(folder: Path, kernels: Path) -> dict[str, str]:
         "TORCHINDUCTOR_CACHE_DIR": home / "inductor",
         "CUDA_CACHE_PATH": home / "cuda",
     }
-    fixed = {"PATH": path, "LC_ALL": "C.UTF-8", "USER": "candidate", "PYTHONDONTWRITEBYTECODE": "1"}
+    # Kineto, by which operators are recorded, writes lines of its own into what the candidate prints.
+    fixed = {
+        "PATH": path,
+        "LC_ALL": "C.UTF-8",
+        "KINETO_LOG_LEVEL": "99",
+        "USER": "candidate",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     return {
         **{name: os.environ[name] for name in passed if name in os.environ},
         **{name: str(value) for name, value in inside.items()},
