@@ -28,7 +28,7 @@ static void *runtime(const char *name) {
     void *function = handle ? dlsym(handle, name) : NULL;
     if (function) return function;
   }
-  return NULL;
+  return dlsym(RTLD_NEXT, name);  // a runtime of another name
 }
 
 // Whether this launch is to be left out; counts it.
