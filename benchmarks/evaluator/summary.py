@@ -138,6 +138,7 @@ def mutants(items: dict[str, Item]) -> dict[str, Any]:
         "controls": {key: item.get("protocols") for key, item in controls.items()},
         "controls_correct": sum(item.get("verdict") == "correct" for item in controls.values()),
         "protocols": rates,
+        "strict_says": dict(Counter(item["protocols"].get("strict") for item in seen.values())),
         "by_kind": {kind: dict(count) for kind, count in sorted(kinds.items())},
         "survivors_of_strict": {
             key: row(item) for key, item in seen.items() if item["protocols"].get("strict") == "correct"
