@@ -31,3 +31,9 @@ class TaskArguments(KernelArguments):
 
     task: str = Field(description="The operator: FILE, FILE:Class or pkg.mod:factory, in KernelBench form.")
     backend: Literal["auto", "cuda", "cpp"] = Field("auto", description="Where the kernel runs; auto prefers a GPU.")
+
+
+class ProfileArguments(TaskArguments):
+    """Arguments of the profile tool on its own."""
+
+    counters: bool = Field(False, description="Read hardware counters too (CUDA, where ncu may); takes seconds.")

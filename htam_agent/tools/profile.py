@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from htam_agent.tools.base import KernelArguments, TaskArguments
+from htam_agent.tools.base import KernelArguments, ProfileArguments
 from htam_agent.tools.session import ToolSession
 from htam_agent.tools.standalone import session_for
 from htam_agent.tools.words import profile_words
@@ -40,8 +40,10 @@ def profile_tool() -> StructuredTool:
     """The tool on its own: it opens a bench for the task that the call names. Raises what opening it raises."""
     from langchain_core.tools import StructuredTool
 
-    def profile_kernel(task: str, kernel: str, backend: str = "auto") -> tuple[str, ProfileResult]:
-        with session_for(task, backend) as session:
+    def profile_kernel(
+        task: str, kernel: str, backend: str = "auto", counters: bool = False
+    ) -> tuple[str, ProfileResult]:
+        with session_for(task, backend, counters=counters) as session:
             result = session.profile(kernel)
             return profile_words(result), result
 
@@ -49,6 +51,6 @@ def profile_tool() -> StructuredTool:
         profile_kernel,
         name="profile",
         description=DESCRIPTION,
-        args_schema=TaskArguments,
+        args_schema=ProfileArguments,
         response_format="content_and_artifact",
     )

@@ -15,8 +15,8 @@ from htam_agent.words import Backend
 
 
 @contextmanager
-def session_for(task: str, backend: str) -> Iterator[ToolSession]:
-    """Open the task's bench in a temporary folder and end it with the call.
+def session_for(task: str, backend: str, *, counters: bool = False) -> Iterator[ToolSession]:
+    """Open the task's bench in a temporary folder and end it with the call. `counters`: its profiles read them too.
 
     Raises TaskError, BackendUnavailable and WorkerError.
     """
@@ -25,7 +25,7 @@ def session_for(task: str, backend: str) -> Iterator[ToolSession]:
     chosen = choose_backend(cast("Backend | Literal['auto']", backend))
     named = Task.parse(task)
     with tempfile.TemporaryDirectory(prefix="htam-tool-") as name:
-        bench = Bench(named, backend=chosen.name, folder=Path(name))
+        bench = Bench(named, backend=chosen.name, folder=Path(name), counters=counters)
         try:
             bench.open()
             yield ToolSession(bench)

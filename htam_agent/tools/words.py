@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from htam_agent.backends.logs import shorten
+from htam_agent.evaluation.deep.counters import in_words
 from htam_agent.verdict import CompileResult, ProfileResult, RunResult
 
 EVIDENCE_CHARACTERS = 4000
@@ -55,4 +56,5 @@ def profile_words(result: ProfileResult) -> str:
         figures.append(f"the reference reaches {result.fractions.best:.0%} of the floor")
     if result.occupancy is not None:
         figures.append(f"occupancy {result.occupancy:.0%} (limited by {result.limited_by})")
-    return f"{result.bottleneck}: {result.diagnosis}\n" + ", ".join(figures)
+    counted = f"\nCounters: {in_words(result.counters)}" if result.counters else ""
+    return f"{result.bottleneck}: {result.diagnosis}\n" + ", ".join(figures) + counted
