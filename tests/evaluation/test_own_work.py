@@ -102,6 +102,7 @@ def test_other_work_under_own_kernels_only_is_refused(judge: Judge, name: str) -
     assert what in result.reason
 
 
+@pytest.mark.slow
 def test_torch_in_timed_calls_is_refused(judge: Judge) -> None:
     result = judge(samples.CELL, samples.TORCH_LATER, timing=True)
     assert not result.faster
