@@ -102,7 +102,7 @@ def _times(evaluation: Evaluation) -> str:
 def _work(evaluation: Evaluation) -> str:
     """Whose work a call is, and whether its launches or the device decide how long it takes."""
     share = evaluation.own_share
-    told = [f"{share:.0%} of a call's time goes away with its own kernels"] if share is not None else []
+    told = [f"{share:.0%} of a call's time is its own kernels'"] if share is not None else []
     told += ["launch-bound: the host decides how long a call takes"] if evaluation.launch_bound else []
     return "; ".join(told)
 
