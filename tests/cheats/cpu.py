@@ -84,11 +84,13 @@ def cases() -> list[Case]:
         Case("T10", "processes that spin while others are timed", "affine",
              "whatever is measured on this machine becomes slower",
              CPP.file(AFFINE, top=BURNER), naive=None, timing=True, truth=no_better_than_honest,
-             against_honest=True, expected=(Expect("quarantined", reason="process"), Expect("failed", reason="process"))),
+             against_honest=True,
+             expected=(Expect("quarantined", reason="process"), Expect("failed", reason="process"))),
         Case("S8", "remembers the addresses of its first call", "affine",
              "the same memory comes again: what was read there first is read again",
              CPP.file(AFFINE, kernel=STALE), naive=None),
         Case("F3", "numpy by a name that is put together", "affine", "torch is not asked at all",
-             CPP.file(AFFINE, "run('kernel', 1, x, y, self.weight, torch.empty_like(x), x.shape[-1])\n" + NUMPY.strip()),
+             CPP.file(AFFINE, "run('kernel', 1, x, y, self.weight, torch.empty_like(x), x.shape[-1])\n"
+                      + NUMPY.strip()),
              expected=OWN_WORK),
     ]  # fmt: skip

@@ -140,7 +140,8 @@ def _events() -> list[Case]:
         Case("T2", "a thread that launches after the call", "affine", "the call returns at once",
              CUDA.file(AFFINE, "z = torch.empty_like(x)\nthreading.Thread(target=late, args=(self, x, y, z)).start()\n"
                        "return z", after=LATE),
-             expected=(Expect("wrong"), Expect("quarantined", reason="thread|later|busy|device")), naive=None, timing=True),
+             expected=(Expect("wrong"), Expect("quarantined", reason="thread|later|busy|device")), naive=None,
+             timing=True),
     ]  # fmt: skip
 
 

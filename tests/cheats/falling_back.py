@@ -158,7 +158,7 @@ def _decoys(f: Flavour) -> list[Case]:
                corner.format(made="hidden(x, self.weight, y)[:]\nz[0, 0] = 7"), CUSTOM_OP),
         Case(
             "F4", "a clamp that changes nothing", "matmul",
-            "under library-allowed the library does all of it, relu by a trick of matmul, and the kernel copies nothing",
+            "under library-allowed the library does all of it, and the kernel's own result is cleared once more",
             f.file(MATMUL, "m = torch.matmul(x, self.weight)\nz = torch.empty_like(m)\nrun('kernel', m.numel(), m, z)\n"
                    "return hidden(m)", top=CUSTOM_OP.replace("x: torch.Tensor, w: torch.Tensor, y: torch.Tensor",
                                                              "x: torch.Tensor")
@@ -203,7 +203,7 @@ def _inherited(f: Flavour) -> list[Case]:
                                    "class ModelNew(Base):"), twin=True,
         ),
         Case(
-            "F5", "calls itself until torch does it", "affine", "the second round looks like a call of a kernel's module",
+            "F5", "calls itself until torch does it", "affine", "it looks like a call of the kernel's own module",
             f.file(AFFINE, f"self.depth += 1\nif self.depth % 2 == 0:\n    return {LIBRARY}\nreturn self(x, y)",
                    init="self.depth = 0"), expected=OWN_WORK,
         ),
@@ -215,7 +215,8 @@ def _inherited(f: Flavour) -> list[Case]:
         Case(
             "F5", "calls itself for each half", "affine", "honest: divides the rows, and computes them",
             f.file(AFFINE, "if x.shape[0] > 16 and x.shape[0] == ROWS:\n    h = x.shape[0] // 2\n"
-                   "    z = torch.empty_like(x)\n    z[:h].copy_(self(x[:h], y[:h]))\n    z[h:].copy_(self(x[h:], y[h:]))"
+                   "    z = torch.empty_like(x)\n    z[:h].copy_(self(x[:h], y[:h]))\n"
+                   "    z[h:].copy_(self(x[h:], y[h:]))"
                    f"\n    return z\n{HONEST}", top=f"ROWS = {rows}"), twin=True,
         ),
     ]  # fmt: skip

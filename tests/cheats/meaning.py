@@ -113,7 +113,8 @@ def _nothing(f: Flavour) -> list[Case]:
 
 def _cached(f: Flavour) -> list[Case]:
     def by(name: str, why: str, key: str, *, kernel: str = "", before: str = "", timing: bool = False) -> Case:
-        forward = f"{before}key = {key}\nif key not in self.known:\n    self.known[key] = {MADE}\nreturn self.known[key].clone()"
+        forward = f"{before}key = {key}\nif key not in self.known:\n    self.known[key] = {MADE}\n"
+        forward += "return self.known[key].clone()"
         return Case(
             "S8", name, "affine", why, f.file(AFFINE, forward, init="self.known = {}", kernel=kernel), timing=timing,
             expected=(*WRONG, Expect("quarantined", "time")),
@@ -181,7 +182,8 @@ def _parameters(f: Flavour) -> list[Case]:
         ),
         Case(
             "S12", "seeds its own generator", "affine", "honest: random numbers that nothing depends on",
-            f.file(AFFINE, HONEST, init="self.noise = torch.rand(4, generator=torch.Generator().manual_seed(42), device='cpu')"),
+            f.file(AFFINE, HONEST, init="self.noise = torch.rand(4, device='cpu',"
+                   " generator=torch.Generator().manual_seed(42))"),
             twin=True,
         ),
     ]  # fmt: skip
@@ -232,7 +234,8 @@ def _form(f: Flavour) -> list[Case]:
         ),
         Case(
             "S14", "NaN where the reference has it", "affine", "honest: NaN in, NaN out",
-            f.file(AFFINE, kernel=f.of_task(AFFINE, "value < 0 ? 0 : value", "value > 0 || value != value ? value : 0.0f")),
+            f.file(AFFINE, kernel=f.of_task(AFFINE, "value < 0 ? 0 : value",
+                                            "value > 0 || value != value ? value : 0.0f")),
             twin=True,
         ),
     ]  # fmt: skip

@@ -1,5 +1,5 @@
-"""Every cheat of the table is refused for the right reason on the backend cpp, every honest twin is correct, and a naive
-evaluator believes the cheats.
+"""Every cheat of the table is refused for the right reason on the backend cpp, every honest twin is correct, and a
+naive evaluator believes the cheats.
 """
 
 from __future__ import annotations

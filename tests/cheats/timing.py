@@ -67,13 +67,15 @@ def _elsewhere(f: Flavour) -> list[Case]:
             "T2", "a pool that nobody waits for", "affine",
             "as the thread, with workers that were there before the first call",
             f.file(AFFINE, "z = torch.empty_like(x)\nPOOL.submit(later, self, x, y, z)\nreturn z",
-                   after=THREAD_TOP + "from concurrent.futures import ThreadPoolExecutor\nPOOL = ThreadPoolExecutor(2)\n"),
+                   after=THREAD_TOP
+                   + "from concurrent.futures import ThreadPoolExecutor\nPOOL = ThreadPoolExecutor(2)\n"),
             expected=THREADS, naive="fast", timing=True, slow=True, honest=slept(f),
         ),
         Case(
             "T2", "a thread that is joined in the call", "affine", "honest: all work ends inside the call",
-            f.file(AFFINE, "z = torch.empty_like(x)\nthread = threading.Thread(target=launch, args=(x, y, self.weight, z))"
-                   "\nthread.start()\nthread.join()\nreturn z", top="import threading"),
+            f.file(AFFINE, "z = torch.empty_like(x)\n"
+                   "thread = threading.Thread(target=launch, args=(x, y, self.weight, z))\n"
+                   "thread.start()\nthread.join()\nreturn z", top="import threading"),
             twin=True, timing=True,
         ),
     ]  # fmt: skip
@@ -112,7 +114,8 @@ def _types(f: Flavour) -> list[Case]:
         Case(
             "T3", "a tensor without storage", "affine",
             "a harness that reads the shape and waits for the device sees nothing wrong",
-            f.file(AFFINE, "launch(x, y, self.weight, torch.empty_like(x))\nreturn torch.empty(x.shape, device='meta')"),
+            f.file(AFFINE, "launch(x, y, self.weight, torch.empty_like(x))\n"
+                   "return torch.empty(x.shape, device='meta')"),
             expected=(Expect("failed", "run", "no dense tensor with storage"),), naive=None,
         ),
         Case(
@@ -159,7 +162,9 @@ class Nothing:
         real = getattr(self.real, name)
         def half(*args):
             value = real(*args)
-            return value // 2 if isinstance(value, int) and value > 1000 else value / 2 if isinstance(value, float) else value
+            if isinstance(value, float):
+                return value / 2
+            return value // 2 if isinstance(value, int) and value > 1000 else value
         return half
 
 for module in [m for n, m in list(sys.modules.items()) if n.startswith("htam_agent.evaluation")]:
@@ -193,8 +198,8 @@ def _clocks(f: Flavour) -> list[Case]:
         return Case(
             id_, name, "affine", why,
             f.file(AFFINE, kernel=slow_kernel(f, 300), top="import sys\n" + top), expected=FORGED,
-            timing=True, truth=as_long_as_honest, against_honest=True, honest=slow_text, naive="fast" if naive else None,
-            slow=slow,
+            timing=True, truth=as_long_as_honest, against_honest=True, honest=slow_text,
+            naive="fast" if naive else None, slow=slow,
         )  # fmt: skip
 
     def answers(claim: str) -> str:
@@ -290,7 +295,8 @@ def _phases(f: Flavour) -> list[Case]:
                    "        run(way, x.numel(), x, y, self.weight, torch.empty_like(x), x.shape[-1])\n"
                    "    self.best = 'other'\nz = torch.empty_like(x)\n"
                    "run(self.best, x.numel(), x, y, self.weight, z, x.shape[-1])\nreturn z",
-                   kernel=f.of_task(AFFINE) + f.kernel(AFFINE.parameters, AFFINE.body, "other"), init="self.best = None"),
+                   kernel=f.of_task(AFFINE) + f.kernel(AFFINE.parameters, AFFINE.body, "other"),
+                   init="self.best = None"),
             twin=True, timing=True, slow=True,
         ),
         Case(
