@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 BLOCK = 125
 SAMPLE_EVERY = 5
-RUN_SECONDS = 2.0
+RUN_SECONDS = 5.0
 """Limit of one order: what a hanging candidate costs."""
 
 
