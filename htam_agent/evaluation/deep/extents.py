@@ -23,9 +23,10 @@ class Resize(Record):
 
 
 class Extents:
-    """The shapes of a task's tensors. `item_bytes`: bytes of one element of each."""
+    """The shapes of a task's tensors. `item_bytes`: bytes of one element of each. `alone`: only the first input has its
+    extents changed (the other factor of a square product keeps its own), instead of all that share them."""
 
-    def __init__(self, shapes: Sequence[Sequence[int]], item_bytes: Sequence[int]) -> None:
+    def __init__(self, shapes: Sequence[Sequence[int]], item_bytes: Sequence[int], *, alone: bool = False) -> None:
         self._shapes = [tuple(shape) for shape in shapes]
         self._items = list(item_bytes)
         first = next((shape for shape in self._shapes if shape), ())
@@ -35,6 +36,11 @@ class Extents:
         self.last_members = tuple(
             i for i, shape in enumerate(self._shapes) if len(shape) > 1 and shape[-1] == self.last
         )
+        self.shared = len(self.members) > 1
+        """Whether several inputs share the first extent."""
+        if alone:
+            self.members, self.last_members = self.members[:1], self.last_members[:1]
+        self._of = " of the first input" if alone else ""
 
     def bytes_at(self, leading: int) -> int:
         """Bytes of all inputs when the shared first extent is `leading`."""
@@ -67,7 +73,7 @@ class Extents:
         if last and self.last > 1:
             found.append(
                 Resize(
-                    label=f"last extent {self.last - 1} instead of {self.last}",
+                    label=f"last extent {self.last - 1} instead of {self.last}{self._of}",
                     leading=base,
                     members=self.members,
                     last=self.last - 1,
@@ -77,4 +83,5 @@ class Extents:
         return found
 
     def _resize(self, leading: int) -> Resize:
-        return Resize(label=f"first extent {leading} instead of {self.leading}", leading=leading, members=self.members)
+        label = f"first extent {leading} instead of {self.leading}{self._of}"
+        return Resize(label=label, leading=leading, members=self.members)

@@ -47,7 +47,18 @@ class OtherShapes:
         self._strict.begin()
         plain = self._task.draw(order.seed)
         tensors = flatten(plain)[1]
-        extents = Extents([tensor.shape for tensor in tensors], [tensor.element_size() for tensor in tensors])
+        shapes, sizes = [tensor.shape for tensor in tensors], [tensor.element_size() for tensor in tensors]
+        extents = Extents(shapes, sizes)
+        cases, dropped = self._cases(order, plain, extents)
+        if extents.shared and all(case.given for case in cases):
+            # What two inputs share may mean another thing in each, as in a product of square matrices.
+            cases, more = self._cases(order, plain, Extents(shapes, sizes, alone=True))
+            dropped += more
+        return DeepPrepared(init=init, state=state, cases=cases, dropped=dropped)
+
+    def _cases(self, order: DeepPrepare, plain: Inputs, extents: Extents) -> tuple[list[ShapeCase], list[str]]:
+        """The forms that the reference takes, their inputs in files, and those that it does not."""
+        tensors = flatten(plain)[1]
         floating = bool(tensors) and all(tensor.is_floating_point() for tensor in tensors)
         forms = extents.others(order.largest_bytes, last=floating and not any(self._model.parameters))
         if extents.leading:
@@ -70,13 +81,13 @@ class OtherShapes:
                 ShapeCase(
                     label=form.label,
                     inputs=tree,
-                    tensors=write_tensors(folder / file, values),
+                    tensors=write_tensors(Path(order.folder) / file, values),
                     file=file,
                     given=form.leading == extents.leading and form.last is None,
                     small=form.label == "small",
                 )
             )
-        return DeepPrepared(init=init, state=state, cases=cases, dropped=dropped)
+        return cases, dropped
 
     def _expect(self, label: str, inputs: Inputs) -> str:
         """Keeps the reference's outputs for these inputs, or says why there are none."""

@@ -48,3 +48,12 @@ def test_a_task_without_extents_has_no_other_shape() -> None:
 
 def test_inputs_that_cannot_be_made_small_have_no_other_shape() -> None:
     assert Extents([[2, 1 << 20]], [4]).others(1 << 20, last=True) == []
+
+
+def test_one_input_alone_changes_where_that_is_asked_for() -> None:
+    extents = Extents([[8, 8], [8, 8]], [4, 4], alone=True)
+    assert extents.shared
+    forms = extents.others(1 << 20, last=False)
+    assert [form.leading for form in forms] == [9, 7, 5, 1]
+    assert all(form.members == (0,) for form in forms)
+    assert extents.bytes_at(9) == 4 * (9 * 8 + 8 * 8)
