@@ -45,6 +45,13 @@ def longest_wait(before: dict[int, float], after: dict[int, float]) -> float:
     return max((after[thread] - before.get(thread, 0.0) for thread in after), default=0.0)
 
 
+def own_wait_ms() -> float:
+    """Milliseconds that this very thread has been ready to run and had no processor."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1]) / 1e6
+    return 0.0
+
+
 def works_on(pid: int) -> str:
     """Why a process that has answered is not done: its threads or processes go on. Empty when they sleep.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
+from htam_agent.evaluation.cover import flushes_for_short
 from htam_agent.evaluation.messages import Ask, Block, Prepare, Variant, Warm
 from htam_agent.evaluation.timing import calls_for, device_lock
 from htam_agent.verdict import Ceilings, Times
@@ -77,9 +78,10 @@ def _measure(session: Session, variant: Variant) -> tuple[list[float], str]:
         return [], warm.reason
     slots = session.loaded.blueprint.slots
     calls = max(3, calls_for(warm.milliseconds[0], session.device_name))
+    flushes = 0 if session.warm_l2 else flushes_for_short(warm.milliseconds[0])
     times: list[float] = []
     for _ in range(BLOCKS):
-        order = Block(variant=variant, calls=calls, slots=slots, cold=not session.warm_l2)
+        order = Block(variant=variant, calls=calls, slots=slots, flushes=flushes)
         block = session.reference.ask(Ask(block=order)).timed
         assert block is not None, "a block is answered by times"
         times += block.milliseconds

@@ -14,6 +14,7 @@ import time
 
 from htam_agent.evaluation import proof
 from htam_agent.evaluation.activity import works_on
+from htam_agent.evaluation.cover import LONG_MS, flushes_for
 from htam_agent.evaluation.judge import Reference, Stop, Subject, Verification
 from htam_agent.evaluation.messages import Answer, Blueprint, Measure, Order, Prepare, Trial, Variant
 from htam_agent.evaluation.proof import FirstCalls
@@ -70,7 +71,7 @@ class Clocking:
         self._random = random.Random(seed)
         self._writes_inputs = writes_inputs
         self._alone = writes_inputs or stateful
-        self._cold = cold
+        self._flushes = 1 if cold else 0
         self._blends: bool | None = None
         self._comparing = 0.0
 
@@ -109,6 +110,23 @@ class Clocking:
         self._their_calls = calls_for(self._sides.warm_theirs(seconds), self._device)
         self._our_calls = calls_for(self._sides.warm_ours(seconds, rounds.slots), self._device)
         self._our_call_ms = 0.0
+        if self._kind == "cuda" and self._flushes:
+            self._cover(rounds)
+
+    def _cover(self, rounds: Rounds) -> None:
+        """As many flushes as the slower host of both sides needs (cover.py), all by this process's clock."""
+        sides, slots, wanted = self._sides, rounds.slots, [1]
+        overhead = sides.theirs(1, slots, empty=True, back_to_back=True).wall_ms
+        for block, calls in ((sides.ours, self._our_calls), (sides.theirs, self._their_calls)):
+            calls = max(10, calls)
+            plain = (block(calls, slots, back_to_back=True).wall_ms - overhead) / calls
+            flushed = (block(calls, slots).wall_ms - overhead) / calls
+            empty = (sides.theirs(calls, slots, empty=True).wall_ms - overhead) / calls
+            wanted.append(flushes_for(plain, flushed, empty))
+            if plain > LONG_MS:
+                break
+        self._flushes = max(wanted)
+        self._our_calls = max(1, self._our_calls // self._flushes) if self._flushes > 2 else self._our_calls
 
     def _round(self, rounds: Rounds) -> None:
         turns = rounds.slots if self._our_calls > 1 else 1
@@ -138,7 +156,7 @@ class Clocking:
         return Prepare(seed=seed, factor=factor, redraw=False, blend=True, slot=slot, expect=False)
 
     def _their_block(self, rounds: Rounds, turns: int, first: bool = False) -> list[float]:
-        seen = self._sides.theirs(self._their_calls, min(turns, self._their_calls), cold=self._cold)
+        seen = self._sides.theirs(self._their_calls, min(turns, self._their_calls), flushes=self._flushes)
         if first and len(seen.milliseconds) > 2 * turns > 2:
             rounds.their_first = _added(rounds.their_first, seen.milliseconds[1:turns], seen.milliseconds[turns:])
         elif first and turns == 1 and self._kind == "cpu":
@@ -168,7 +186,7 @@ class Clocking:
         return taken
 
     def _our_block(self, rounds: Rounds, calls: int, turns: int) -> Seen:
-        seen = self._sides.ours(calls, turns, cold=self._cold)
+        seen = self._sides.ours(calls, turns, flushes=self._flushes)
         rounds.blocks += 1
         elsewhere = works_elsewhere(seen.milliseconds, seen.hidden_ms)
         if elsewhere:
@@ -188,13 +206,13 @@ class Clocking:
         wanted = proof.LEAST_MS * self._random.uniform(1.1, 1.3)
         guess = max(self._our_call_ms, wanted / MOST_PROOF_CALLS[self._kind])
         calls = max(1, math.ceil(wanted / guess))
-        seen = self._sides.ours(calls, turns, summary=True, cold=self._cold)
+        seen = self._sides.ours(calls, turns, summary=True, flushes=self._flushes)
         if seen.wall_ms < proof.LEAST_MS and calls < MOST_PROOF_CALLS[self._kind]:
             calls = min(MOST_PROOF_CALLS[self._kind], math.ceil(calls * 1.2 * wanted / max(seen.wall_ms, 1e-3)))
-            seen = self._sides.ours(calls, turns, summary=True, cold=self._cold)
+            seen = self._sides.ours(calls, turns, summary=True, flushes=self._flushes)
         if not self._alone:
             self._compare_a_call(rounds, min(turns, calls))
-        empty = self._sides.theirs(calls, turns, empty=True, summary=True, cold=self._cold)
+        empty = self._sides.theirs(calls, turns, empty=True, summary=True, flushes=self._flushes)
         rounds.ours.append(_block(seen, empty, calls, self._kind))
         if self._kind == "cpu":
             self._strain(rounds, turns)
@@ -219,7 +237,7 @@ class Clocking:
             self._prove(rounds)
         rounds.take_proven()
         calls = max(turns, self._our_calls)
-        self._sides.ours(calls, turns, cold=self._cold)
+        self._sides.ours(calls, turns, flushes=self._flushes)
         rounds.works_on = works_on(self._subject.worker.pid) or self._sides.works_meanwhile
         if not self._alone:
             self._compare_a_call(rounds, turns)

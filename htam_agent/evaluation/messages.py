@@ -198,13 +198,13 @@ class Warm(Letter):
 
 
 class Repeat(Letter):
-    """How calls are repeated: on `slots` sets of inputs in turn; `cold` with a flush of the L2 before each, `summary`:
-    only their median is answered; `back_to_back`: nothing is timed, whoever asked does it; `graph`: the same, of replays
-    of a CUDA graph of one call."""
+    """How calls are repeated: on `slots` sets of inputs in turn; with `flushes` of the L2 before each (cuda);
+    `summary`: only their median is answered; `back_to_back`: nothing is timed, whoever asked does it; `graph`: the
+    same, of replays of a CUDA graph of one call."""
 
     calls: int = 0
     slots: int = 1
-    cold: bool = True
+    flushes: int = 1
     summary: bool = False
     back_to_back: bool = False
     graph: bool = False

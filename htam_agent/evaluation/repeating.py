@@ -47,7 +47,7 @@ class Repeater:
             self.stopwatch.back_to_back(calls, order.calls)
             return Taken()
         watch = self.stopwatch
-        times, _ = watch.block(calls, order.calls, alone=alone, cold=order.cold)
+        times, _ = watch.block(calls, order.calls, alone=alone, flushes=order.flushes)
         if order.summary:
             times = [statistics.median(times)]
         return Taken(times, watch.first_ms, watch.hidden_ms)

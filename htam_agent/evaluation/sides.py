@@ -6,7 +6,7 @@ import math
 import time
 from dataclasses import dataclass, field
 
-from htam_agent.evaluation.activity import longest_wait, processor_ms, waits_ms
+from htam_agent.evaluation.activity import longest_wait, own_wait_ms, processor_ms, waits_ms
 from htam_agent.evaluation.judge import Reference, Stop, Subject
 from htam_agent.evaluation.messages import Ask, Block, Measure, Order, Variant, Warm
 
@@ -25,7 +25,7 @@ class Seen:
     hidden_ms: float = 0.0
     reason: str = ""
     waited_ms: float = 0.0
-    """Of the wall time: for which its process was ready to go on and others had the processor."""
+    """Of the wall time: for which its process, or this one, was ready to go on and others had the processor."""
 
 
 class Sides:
@@ -61,34 +61,37 @@ class Sides:
 
     def theirs(
         self, calls: int, slots: int = 1, *, empty: bool = False, summary: bool = False, back_to_back: bool = False,
-        graph: bool = False, cold: bool = True,
+        graph: bool = False, flushes: int = 1,
     ) -> Seen:  # fmt: skip
         """A block of the reference's, or of nothing (`empty`)."""
         block = Block(
             variant=self.variant, calls=calls, slots=slots, empty=empty, summary=summary, back_to_back=back_to_back,
-            graph=graph, cold=cold,
+            graph=graph, flushes=flushes,
         )  # fmt: skip
         idle, waits = processor_ms(self.subject.worker.pid), waits_ms(self.reference.worker.pid)
+        own = own_wait_ms()
         begin = time.perf_counter()
         told = self.reference.ask(Ask(block=block)).timed
         wall = (time.perf_counter() - begin) * 1e3
         self._meanwhile_ms += processor_ms(self.subject.worker.pid) - idle
         self._their_ms += wall
-        waited = longest_wait(waits, waits_ms(self.reference.worker.pid))
+        waited = longest_wait(waits, waits_ms(self.reference.worker.pid)) + own_wait_ms() - own
         assert told is not None, "a block is answered by times"
         return Seen(wall, told.milliseconds, told.first_ms, reason=told.reason, waited_ms=waited)
 
     def ours(
         self, calls: int, slots: int = 1, *, summary: bool = False, back_to_back: bool = False, graph: bool = False,
-        cold: bool = True,
+        flushes: int = 1,
     ) -> Seen:  # fmt: skip
         """A block of the candidate's. Raises Stop when it fails, or claims times that cannot be."""
-        measure = Measure(calls=calls, slots=slots, summary=summary, back_to_back=back_to_back, graph=graph, cold=cold)
-        waits = waits_ms(self.subject.worker.pid)
+        measure = Measure(
+            calls=calls, slots=slots, summary=summary, back_to_back=back_to_back, graph=graph, flushes=flushes
+        )
+        waits, own = waits_ms(self.subject.worker.pid), own_wait_ms()
         begin = time.perf_counter()
         answer = self.subject.order(Order(measure=measure), "time")
         wall = (time.perf_counter() - begin) * 1e3
-        waited = longest_wait(waits, waits_ms(self.subject.worker.pid))
+        waited = longest_wait(waits, waits_ms(self.subject.worker.pid)) + own_wait_ms() - own
         if back_to_back or graph:
             return Seen(wall, reason=answer.reason[:300])
         times = credible(answer.milliseconds, 1 if summary else calls)

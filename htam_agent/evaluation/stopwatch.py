@@ -45,7 +45,8 @@ def native_clock() -> tuple[ctypes.PyDLL | None, str]:
     calls = (objects, count, objects)
     library.htam_block_cpu.argtypes = (*calls, count, count, ctypes.POINTER(double))
     library.htam_block_cuda.argtypes = (
-        *calls, count, ctypes.c_void_p, ctypes.c_ulonglong, ctypes.c_size_t, ctypes.POINTER(ctypes.c_float),
+        *calls, count, ctypes.c_void_p, ctypes.c_ulonglong, ctypes.c_size_t, count,
+        ctypes.POINTER(ctypes.c_float),
         ctypes.POINTER(double),
     )  # fmt: skip
     library.htam_back_to_back.argtypes = (*calls, count)
@@ -100,21 +101,22 @@ class Stopwatch:
         return (self._clock() - begin) * 1e3 / done
 
     def block(
-        self, calls: Sequence[Call], count: int, *, alone: bool = False, cold: bool = True
+        self, calls: Sequence[Call], count: int, *, alone: bool = False, flushes: int = 1
     ) -> tuple[list[float], list[object]]:
         """Milliseconds of each of `count` calls, the callables in turn, and the last result of each.
 
-        On a CPU an untimed call comes first, unless `alone`. On CUDA, without `cold`, the flush is left out: data stay
-        in the L2 from call to call. Raises ClockFault, or what a call raises.
+        On a CPU an untimed call comes first, unless `alone`. On CUDA the L2 is flushed `flushes` times before each
+        call: 0, and data stay there from call to call; several, and the device is busy until a slow host has launched
+        the call. Raises ClockFault, or what a call raises.
         """
         self._make_room(calls)
         if self._flush is None:
             times = self._block_cpu(list(calls), count, alone)
         elif self._native is not None:
             self._native.htam_reset_cache()
-            times = self._block_cuda(list(calls), count, cold)
+            times = self._block_cuda(list(calls), count, flushes)
         else:
-            times = self._block_events(calls, count, cold)
+            times = self._block_events(calls, count, flushes)
         return times, self.kept
 
     def back_to_back(self, calls: Sequence[Call], count: int) -> None:
@@ -165,11 +167,11 @@ class Stopwatch:
             taken.append((now() - begin) * 1e3)
         return taken
 
-    def _block_cuda(self, calls: list[Call], count: int, cold: bool) -> list[float]:
+    def _block_cuda(self, calls: list[Call], count: int, flushes: int) -> list[float]:
         assert self._native is not None, "only a native stopwatch comes here"
         times, hidden = (ctypes.c_float * count)(), ctypes.c_double()
         status = self._native.htam_block_cuda(
-            calls, len(calls), self.kept, count, self._stream, self._address, self._words if cold else 0, times,
+            calls, len(calls), self.kept, count, self._stream, self._address, self._words, flushes, times,
             ctypes.byref(hidden),
         )  # fmt: skip
         if status != NO_ERROR:
@@ -178,7 +180,7 @@ class Stopwatch:
         self.hidden_ms = hidden.value
         return list(times)
 
-    def _block_events(self, calls: Sequence[Call], count: int, cold: bool) -> list[float]:
+    def _block_events(self, calls: Sequence[Call], count: int, flushes: int) -> list[float]:
         """The same by torch's events, where there is no C compiler."""
         import torch
 
@@ -189,7 +191,7 @@ class Stopwatch:
         for number, (begin, end) in enumerate(zip(begins, ends, strict=True)):
             place = number % len(calls)
             self.kept[place] = None
-            if cold:
+            for _ in range(flushes):
                 self._flush.zero_()
             begin.record()
             self.kept[place] = calls[place]()

@@ -138,7 +138,7 @@ def test_a_stopwatch_that_lies_gains_nothing(judge: Judge, name: str) -> None:
         top=f"""
         import sys
         from time import thread_time as clock  # a busy machine is no part of it
-        def fake(self, calls, count, alone=False, cold=True):
+        def fake(self, calls, count, alone=False, flushes=1):
             begin = clock() * 1e3
             self.kept = [None] * len(calls)
             for number in range(count):
@@ -150,8 +150,14 @@ def test_a_stopwatch_that_lies_gains_nothing(judge: Judge, name: str) -> None:
         """,
     )
     result = judge(forged, timing=True)
-    assert result.verdict == "quarantined", result
     assert not result.faster
+    if result.verdict == "correct":  # a machine that is busy with other work: the outer clock's time was taken
+        honest = judge(candidate(kernel=SLOW_KERNEL), timing=True).times_ms.candidate
+        assert honest is not None
+        assert result.times_ms.candidate is not None
+        assert result.times_ms.candidate > 0.9 * honest
+        return
+    assert result.verdict == "quarantined", result
     if result.stage != "policy" and "number" not in name and "fewer" not in name and "one" not in name:
         (check,) = [check for check in result.checks if check.name == "clock"]
         assert "outer" in check.detail

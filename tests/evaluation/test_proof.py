@@ -76,7 +76,8 @@ def test_a_busy_processor_refutes_nobody_and_excuses_no_lie(ours: float, theirs:
     assert proof.reason == ""
     assert 1.0 <= proof.strain < 1.2
     if ours > 0.05:
-        assert prove([block(ours, 0.7) for _ in range(3)], references, 0.7 * ours, "cpu").reason
+        lie = prove([block(ours, 0.7) for _ in range(3)], references, 0.7 * ours, "cpu")
+        assert lie.reason or (lie.taken_ms or 0.0) > 0.95 * ours
 
 
 def test_a_wait_that_only_the_candidate_has_is_no_excuse() -> None:
@@ -101,7 +102,7 @@ def test_a_host_that_holds_calls_up_unevenly_accuses_nobody_and_a_lie_gains_noth
     proof = prove(blocks, [], 0.060, "cuda", call_ms=0.090)
     assert proof.reason == ""
     assert proof.taken_ms == pytest.approx(0.072)
-    assert "outer clock's time is taken" in proof.describe()
+    assert "outer one's time is taken" in proof.describe()
     assert prove([Block(0.030, 106.0, 34.0, 1000)] * 2, [], 0.030, "cuda", call_ms=0.090).reason, "too much of a lie"
     assert prove(blocks, [], 0.060, "cuda", call_ms=0.070).reason, "the device, not the host, takes that long"
     rounds = Rounds("cuda", 3, reference=[0.144] * 6, claimed=[0.060] * 6, ours=blocks, call_ms=0.090)

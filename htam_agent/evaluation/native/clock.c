@@ -108,17 +108,18 @@ int htam_block_cpu(PyObject *calls, long turns, PyObject *kept, long first, long
   return 0;
 }
 
-/* `count` calls on stream `where`, each between two events, after `flush` (bytes / 4 words; 0: left out) was written.
-   `hidden`: milliseconds for which the device went on after the last event. */
+/* `count` calls on stream `where`, each between two events, after `flush` (bytes / 4 words) was written `flushes` times:
+   more than once, so that the device is busy until the host has launched the call. `hidden`: milliseconds for which the device went on after the last event. */
 int htam_block_cuda(PyObject *calls, long turns, PyObject *kept, long count, stream where, unsigned long long flush,
-                    size_t words, float *times, double *hidden) {
+                    size_t words, long flushes, float *times, double *hidden) {
   status status = htam_reserve(count);
   if (status) return status;
   for (long number = 0; number < count; ++number) {
     long place = number % turns;
     PyObject *result;
     forget(kept, place);
-    if (words && (status = driver.fill(flush, 0, words, where))) return status;
+    for (long flushed = 0; flushed < flushes; ++flushed)
+      if ((status = driver.fill(flush, 0, words, where))) return status;
     if ((status = driver.record(begins[number], where))) return status;
     if (call(calls, turns, kept, place, &result)) return RAISED;
     status = driver.record(ends[number], where);
