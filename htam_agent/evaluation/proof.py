@@ -48,7 +48,10 @@ BLOCKS, MORE_BLOCKS = {"cpu": 3, "cuda": 2}, 2
 """Long blocks of an evaluation; so many more before a claim counts as refuted."""
 BUSY_WAIT, BUSY_STRAIN, BUSY_TIMES = 0.35, 1.3, 100.0
 """A processor that is busy with others' work, and how many times a claim its outer clock may see and is taken."""
-HOST_BAND, HOST_CONSTANT_MS = 0.5, 0.01
+GAP_MS = 0.015
+"""A call that itself waits for the device leaves it idle until the next flush has been launched: a gap of this order is
+no lie, and the outer clock's time is taken then."""
+HOST_BAND, HOST_CONSTANT_MS = 0.5, 0.015
 """Where the host holds calls up: by how much the outer clock may be above a claim, and is taken then."""
 
 
@@ -128,7 +131,8 @@ def prove(
     refuted = outer > _allowed(best.inner_ms, strain, band, constant)
     short = least > _allowed(claimed_ms, strain, band + SHORT_BAND, constant)
     if refuted or short:
-        taken, most = max(outer, least), 0.0
+        taken = max(outer, least)
+        most = _allowed(min(best.inner_ms, claimed_ms), strain, band, GAP_MS) if kind == "cuda" else 0.0
         if call_ms is not None and best.host_bound(call_ms):
             most = _allowed(min(best.inner_ms, claimed_ms), strain, HOST_BAND, HOST_CONSTANT_MS)
         elif kind == "cpu" and (excused > BUSY_WAIT or strain > BUSY_STRAIN):

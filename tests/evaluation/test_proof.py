@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htam_agent.evaluation.proof import BAND, CONSTANT_MS, SHORT_BAND, Block, FirstCalls, prove, remembers
+from htam_agent.evaluation.proof import BAND, CONSTANT_MS, GAP_MS, SHORT_BAND, Block, FirstCalls, prove, remembers
 from htam_agent.evaluation.rounds import Rounds
 
 seeds = st.integers(0, 2**32)
@@ -54,7 +54,7 @@ def test_a_lie_is_found_wherever_it_is_larger_than_the_band(
     _, wall, empty = device_block(host, device, flush, calls, 0.2)
     lies = [Block(device * share, wall, empty, calls)] * 3
     gained = device * (1 - share)
-    if gained > (BAND["cuda"] + 0.02) * device + 2 * CONSTANT_MS["cuda"]:
+    if gained > (BAND["cuda"] + 0.02) * device + GAP_MS:
         proof = prove(lies, [], device * share, "cuda")
         assert "claimed" in proof.reason
         assert f"{device * share:.4g}" in proof.reason
@@ -96,19 +96,28 @@ def test_one_honest_block_of_three_vouches_for_no_other_claim() -> None:
 
 
 def test_a_host_that_holds_calls_up_unevenly_accuses_nobody_and_a_lie_gains_nothing() -> None:
-    """60 us in the median, 72 in the mean, 95 of a block's wall time with the flush hidden; 90 back to back."""
-    blocks = [Block(0.060, 95.0 + 11.0, 34.0, 1000)] * 2
+    """60 us in the median, 85 by the outer clock, 119 of a block's wall time; 90 back to back: the flush is hidden."""
+    blocks = [Block(0.060, 119.0, 34.0, 1000)] * 2
     assert prove(blocks, [], 0.060, "cuda").reason
     proof = prove(blocks, [], 0.060, "cuda", call_ms=0.090)
     assert proof.reason == ""
-    assert proof.taken_ms == pytest.approx(0.072)
+    assert proof.taken_ms == pytest.approx(0.085)
     assert "outer one's time is taken" in proof.describe()
-    assert prove([Block(0.030, 106.0, 34.0, 1000)] * 2, [], 0.030, "cuda", call_ms=0.090).reason, "too much of a lie"
+    assert prove([Block(0.030, 119.0, 34.0, 1000)] * 2, [], 0.030, "cuda", call_ms=0.090).reason, "too much of a lie"
     assert prove(blocks, [], 0.060, "cuda", call_ms=0.070).reason, "the device, not the host, takes that long"
-    rounds = Rounds("cuda", 3, reference=[0.144] * 6, claimed=[0.060] * 6, ours=blocks, call_ms=0.090)
+    rounds = Rounds("cuda", 3, reference=[0.170] * 6, claimed=[0.060] * 6, ours=blocks, call_ms=0.090)
     rounds.take_proven()
     assert rounds.ratios == pytest.approx([2.0] * 6)
     assert not rounds.refuted
+
+
+def test_a_gap_of_microseconds_is_no_lie_and_no_gain() -> None:
+    """A call that waits for the device lets it idle until the next flush."""
+    blocks = [Block(0.020, 1000 * (0.034 + 0.030), 34.0, 1000)] * 2
+    proof = prove(blocks, [], 0.020, "cuda", call_ms=0.025)
+    assert proof.reason == ""
+    assert proof.taken_ms == pytest.approx(0.030)
+    assert prove([Block(0.020, 1000 * (0.034 + 0.040), 34.0, 1000)] * 2, [], 0.020, "cuda", call_ms=0.025).reason
 
 
 def test_one_long_call_does_not_vouch_for_many_short_ones() -> None:
