@@ -80,12 +80,29 @@ class Candidate:
             return Answer(ok=False, reason=self._explain(error), evidence=_trace(error))
 
     def _explain(self, error: BaseException) -> str:
-        memory = "out of memory: " if is_out_of_memory(error) else ""
+        memory = ""
+        if is_out_of_memory(error):
+            memory = ("task too large: " if self._task_fills_device() else "") + "out of memory: "
         place = ""
         for frame in traceback.extract_tb(error.__traceback__):
             if frame.filename == self._file:
                 place = f" (line {frame.lineno}: {(frame.line or '').strip()[:200]})"
         return f"{memory}{type(error).__name__}: {first_line(error)}{place}"
+
+    def _task_fills_device(self) -> bool:
+        """Whether the device lacks room for two outputs though this process holds no more than the task is large: then
+        no kernel could run it. A processor's memory is asked for when the task is laid out."""
+        import torch
+
+        if self._plan.device == "cpu":
+            return False
+        try:
+            torch.cuda.empty_cache()
+            free, _ = torch.cuda.mem_get_info()
+        except RuntimeError:  # the context is lost: nothing more can be said
+            return False
+        size = self._plan.input_bytes + self._plan.state_bytes + self._plan.output_bytes
+        return free < 2 * self._plan.output_bytes and torch.cuda.memory_allocated() <= size
 
     def _enter(self, order: Enter, descriptors: Sequence[int]) -> Answer:
         import torch

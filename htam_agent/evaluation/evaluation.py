@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 from htam_agent.backends.nvml import snapshot
+from htam_agent.errors import TaskError
 from htam_agent.evaluation.baselines import best_variant
 from htam_agent.evaluation.clock_checks import clock_checks, native_reason
 from htam_agent.evaluation.clocking import Clocking
@@ -79,6 +80,10 @@ class Evaluation:
                 self._judge_work(subject)
         except Stop as reason:
             stop = reason
+        except TaskError as error:
+            if error.code != "task-too-large":
+                raise
+            stop = Stop("failed", "run", f"task too large: {error.message}")
         finally:
             with stages.stage("end"):
                 entered.leave()

@@ -94,6 +94,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     return (
         isinstance(error, MemoryError | torch.OutOfMemoryError)
         or "can't allocate memory" in text
+        or "cannot allocate memory" in text
         or "out of memory" in text
     )
 

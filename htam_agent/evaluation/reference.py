@@ -14,7 +14,7 @@ from htam_agent.evaluation.buffers import SharedBuffer, create_buffer
 from htam_agent.evaluation.channel import Channel, Closed
 from htam_agent.evaluation.deep.other_shapes import OtherShapes
 from htam_agent.evaluation.float64 import Float64Model
-from htam_agent.evaluation.loading import Inputs, LoadedTask, load_task
+from htam_agent.evaluation.loading import Inputs, LoadedTask, first_line, is_out_of_memory, load_task
 from htam_agent.evaluation.messages import (
     SHIFT_BYTES,
     SHIFTS,
@@ -59,7 +59,20 @@ def serve_reference(channel: Channel) -> None:
         except HtamError as error:
             usage = isinstance(error, UsageError)
             told = Told(trouble=Trouble(code=error.code, message=error.message, remedy=error.remedy, usage=usage))
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            told = Told(trouble=too_large(error))
         channel.send(told, reference.take_descriptors())
+
+
+def too_large(error: BaseException) -> Trouble:
+    """Memory that ran out anywhere in this process, in a comparison too, is a fact about the task."""
+    return Trouble(
+        code="task-too-large",
+        message=f"The task is too large for this device: {first_line(error)}",
+        remedy="Use smaller inputs or a device with more memory.",
+    )
 
 
 class Reference:
@@ -120,12 +133,13 @@ class Reference:
         blueprint = self._lay_out(drawn)
         float64 = Float64Model(self._model, drawn, order.device)
         allowance = self._own_error(drawn) if library and order.precision == "tf32" else 0.0
+        rounds = self._model if library and order.precision == "tf32" else None
         self._trials = Trials(
             self._model,
             self._layout,
             Draws(self._task, order.task.name, self._layout.inputs),
             self._opponents,
-            StrictJudge(float64, allowance),
+            StrictJudge(float64, allowance, rounds),
             precision=order.precision,
             changed=changed,
             library=library,
@@ -134,7 +148,7 @@ class Reference:
         )
         # A judge of its own: errors that are pooled over the trials of a candidate stay apart.
         self._other_shapes = OtherShapes(
-            self._model, self._task, order.device, order.precision, StrictJudge(float64, allowance)
+            self._model, self._task, order.device, order.precision, StrictJudge(float64, allowance, rounds)
         )
         if operator.random:
             float64.applies = False

@@ -14,7 +14,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from htam_agent.errors import WorkerError
+from htam_agent.errors import TaskError, WorkerError
 from htam_agent.evaluation.channel import ChannelError
 from htam_agent.evaluation.files import read_plain
 from htam_agent.evaluation.judge import MachineFault
@@ -45,7 +45,8 @@ class Spare:
         return self.cell / "scratch"
 
     def await_ready(self) -> Answer:
-        """Its answer to being set up. Raises MachineFault: no byte of a candidate has run yet."""
+        """Its answer to being set up. Raises MachineFault (no byte of a candidate has run yet) or, where memory did not
+        suffice, TaskError."""
         if self.answer is None:
             try:
                 self.answer = self.worker.hear(Answer, ENTER_SECONDS)
@@ -80,7 +81,7 @@ class Spares:
         that can be set up."""
         while self._waiting:
             spare = self._waiting.pop(0)
-            with contextlib.suppress(MachineFault):
+            with contextlib.suppress(MachineFault, TaskError):
                 if spare.terms == terms_of(session):
                     spare.await_ready()
                     return spare
@@ -103,7 +104,7 @@ class Spares:
         for spare in tuple(self._waiting):
             try:
                 spare.await_ready()
-            except MachineFault:
+            except (MachineFault, TaskError):
                 self._waiting.remove(spare)
                 spare.end()
 
@@ -122,7 +123,14 @@ def terms_of(session: Session) -> tuple[object, ...]:
     return session.limits, confinement_off(), tuple(session.descriptors), session.loaded.blueprint
 
 
-def _not_set_up(why: str) -> MachineFault:
+def _not_set_up(why: str) -> MachineFault | TaskError:
+    """The machine is at fault, or the task, whose buffers leave no room beside them."""
+    if "out of memory" in why.lower() or "OUT_OF_MEMORY" in why:
+        return TaskError(
+            f"The task is too large for this device: there is no room for a candidate beside it: {why}",
+            "Use smaller inputs or a device with more memory.",
+            "task-too-large",
+        )
     return MachineFault(
         f"The process for a candidate could not be set up: {why}".strip(),
         "Run `htam doctor`. If a layer of confinement is at fault, name it in HTAM_CONFINEMENT_OFF.",
