@@ -80,7 +80,7 @@ def examine() -> Report:
         lambda: [_cpp()],
         lambda: [_driver()],
         lambda: [_bindings(), _nvrtc()],
-        lambda: [_tool(name, why) for name, why in TOOLS.items()],
+        lambda: [_address_sanitizer(), *(_tool(name, why) for name, why in TOOLS.items())],
         _confinement,
         lambda: [settings_line, *_variables(), _model(settings), _tracing()],
         lambda: [_folder("memory", settings.memory), _folder("runs", settings.runs), _disk(settings.runs)],
@@ -201,8 +201,21 @@ def _nvrtc() -> Line:
     return Line(name="NVRTC", state="ok", fact=fact)
 
 
+def _address_sanitizer() -> Line:
+    """Whether `--deep` can check C++ kernels."""
+    from htam_agent.evaluation.deep.address import library
+
+    found = library(CppBackend().compiler)
+    remedy = "Optional: --deep checks C++ kernels with it (Debian and Ubuntu: it comes with g++, as libasan)."
+    if not found:
+        return Line(name="AddressSanitizer", state="off", fact="not found", remedy=remedy)
+    return Line(name="AddressSanitizer", state="ok", fact=found[0])
+
+
 def _tool(name: str, why: str) -> Line:
-    path = shutil.which(name)
+    from htam_agent.evaluation.deep.gpu_tools import find
+
+    path = find(name)
     return (
         Line(name=name, state="ok", fact=path) if path else Line(name=name, state="off", fact="not found", remedy=why)
     )
