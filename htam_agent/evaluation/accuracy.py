@@ -85,6 +85,23 @@ class Errors(Letter):
             }
         )
 
+    def as_condition(self, share: float) -> Errors:
+        """The candidate's errors here, times `share`, as the condition of others."""
+        return Errors(
+            count=self.count, condition=self.ours * share**2, condition_most=self.ours_most * share, terms=self.terms
+        )
+
+    def pooled_condition(self, other: Errors) -> Errors:
+        """These errors with the larger of both conditions, for errors of the same elements."""
+        most = max(self.condition_most, other.condition_most)
+        return self.model_copy(
+            update={
+                "count": max(self.count, other.count),
+                "condition": max(self.condition, other.condition),
+                "condition_most": most,
+            }
+        )
+
     @property
     def noise(self) -> bool:
         """Whether the reference's output is rounding noise."""

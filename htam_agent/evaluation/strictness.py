@@ -15,10 +15,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from htam_agent.evaluation import verify
-from htam_agent.evaluation.accuracy import FEW, UNIT, Errors, measure
+from htam_agent.evaluation.accuracy import FACTOR, FEW, UNIT, Errors, measure
 from htam_agent.evaluation.float64 import Float64Model
 from htam_agent.evaluation.loading import Inputs
 from htam_agent.evaluation.messages import Finding, Measured
+from htam_agent.evaluation.reference_model import ReferenceModel
+from htam_agent.evaluation.rounding import CUT_SHARE, rounded_outputs
 from htam_agent.evaluation.trees import dtype_name
 
 if TYPE_CHECKING:
@@ -59,7 +61,9 @@ class Situation:
 class StrictJudge:
     """Judges trials, of one candidate after the other. Of a random reference and of integers the rule says nothing."""
 
-    def __init__(self, float64: Float64Model, allowance: float) -> None:
+    def __init__(self, float64: Float64Model, allowance: float, rounds: ReferenceModel | None = None) -> None:
+        """`rounds`: the reference, where a candidate may round the inputs of its products to TF32."""
+        self._rounds = rounds
         self._float64 = float64
         self._allowance = allowance
         self._pools: dict[int, Measured] = {}
@@ -111,19 +115,35 @@ class StrictJudge:
             for index in places
         }
         doubtful = [index for index in places if not self._fine(measured[index], findings[index])]
-        if doubtful and not single:
-            moved = self._float64.run(situation.inputs, situation.values, MOVED_BY)
-            for index in doubtful if moved is not None else []:
-                assert moved is not None, "there are doubtful ones only then"
-                errors = measure(
-                    actual[index], situation.declared[index], truths[index], moved[index], self._float64.terms
-                )
-                measured[index] = self._measured(index, errors, situation, single)
+        if doubtful:
+            for index, errors in self._conditions(doubtful, situation, truths, single).items():
+                known = measured[index]
+                measured[index] = known.model_copy(update={"errors": known.errors.pooled_condition(errors)})
         judged = list(findings)
         for index in places:
             judged[index] = self._conclude(index, measured[index], findings[index])
         self.measured = list(measured.values())
         return judged
+
+    def _conditions(
+        self, doubtful: Sequence[int], situation: Situation, truths: Sequence[torch.Tensor], single: bool
+    ) -> dict[int, Errors]:
+        """What else may be allowed, for outputs about to be condemned: errors of moved inputs, and of TF32 products
+        where the declared precision allows them."""
+        found = dict.fromkeys(doubtful, Errors())
+
+        def note(outputs: Sequence[torch.Tensor] | None, share: float = 1.0) -> None:
+            for index in doubtful if outputs is not None else []:
+                assert outputs is not None, "there are outputs only then"
+                errors = measure(outputs[index], outputs[index], truths[index])
+                found[index] = found[index].pooled_condition(errors.as_condition(share))
+
+        if not single:
+            note(self._float64.run(situation.inputs, situation.values, MOVED_BY))
+        if self._rounds is not None:
+            note(rounded_outputs(self._rounds, situation.inputs, situation.values, cut=False))
+            note(rounded_outputs(self._rounds, situation.inputs, situation.values, cut=True), CUT_SHARE / FACTOR)
+        return found
 
     def _measured(self, index: int, errors: Errors, situation: Situation, single: bool) -> Measured:
         dtype = base_dtype(situation.expected[index])

@@ -17,6 +17,7 @@ from htam_agent.evaluation import accuracy, families
 from htam_agent.evaluation.accuracy import Errors, measure
 from htam_agent.evaluation.float64 import Float64Model
 from htam_agent.evaluation.reference_model import ReferenceModel
+from htam_agent.evaluation.rounding import to_tf32
 from htam_agent.evaluation.strictness import Situation, StrictJudge
 from htam_agent.task import Task
 
@@ -40,12 +41,17 @@ TASK = Task(name="function", kind="file", path="function.py", digest="0" * 64)
 
 
 def problems(
-    function: Call, way: Call, inputs: Sequence[Tensor], declared: Call | None = None, allowance: float = 0.0
+    function: Call,
+    way: Call,
+    inputs: Sequence[Tensor],
+    declared: Call | None = None,
+    allowance: float = 0.0,
+    rounds: bool = False,
 ) -> list[str]:
     """What strict says against a kernel on its inputs and on every family of them."""
     given_inputs = list(inputs)
     model = ReferenceModel(TASK, Module(function), list(given_inputs))
-    strict = StrictJudge(Float64Model(model, list(given_inputs), "cpu"), allowance)
+    strict = StrictJudge(Float64Model(model, list(given_inputs), "cpu"), allowance, model if rounds else None)
     strict.begin()
     natures = [families.nature_of(x, x + torch.rand_like(x)) for x in given_inputs]
     found = []
@@ -64,7 +70,7 @@ def problems(
 
 def tf32(x: Tensor) -> Tensor:
     """Rounded to ten bits, to nearest, as tensor cores take their inputs."""
-    return ((x.contiguous().view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+    return to_tf32(x, cut=False)
 
 
 SHORTER: dict[str, Callable[[Tensor], Tensor]] = {
@@ -154,6 +160,28 @@ def test_tf32_may_be_used_where_the_reference_does(seed: int, positive: bool) ->
     serial_tf32: Call = lambda x, y: serial(tf32(x).unsqueeze(1) * tf32(y).t().unsqueeze(0))  # noqa: E731
     assert problems(torch.matmul, serial_tf32, inputs, in_tf32, allowance=2e-3) == []
     assert problems(torch.matmul, in_bfloat16, inputs, in_tf32, allowance=2e-3)
+
+
+@pytest.mark.parametrize("positive", [False, True])
+def test_tf32_may_be_used_where_a_library_prefers_float32(positive: bool) -> None:
+    """The reference's own error is that of float32 there (a product with a vector); shorter types are found still."""
+    inputs = [draw(2, 1, positive)[0], draw(2, 1, positive)[1][:, :1].contiguous()]
+    ways = {name: lambda x, y, cut=cut: torch.matmul(cut(x), cut(y)) for name, cut in SHORTER.items()}
+    assert problems(torch.matmul, ways["tf32"], inputs, rounds=True) == []
+    cut_off: Call = lambda x, y: torch.matmul(to_tf32(x, cut=True), to_tf32(y, cut=True))  # noqa: E731
+    assert problems(torch.matmul, cut_off, inputs, rounds=True) == []
+    assert problems(torch.matmul, ways["bfloat16"], inputs, rounds=True)
+    assert problems(torch.matmul, ways["tf32"], inputs)
+
+
+@given(seeds)
+def test_rounding_to_tf32_keeps_ten_bits(seed: int) -> None:
+    values = torch.randn(500, generator=torch.Generator().manual_seed(seed))
+    for cut, most in ((False, 2.0**-11), (True, 2.0**-10)):
+        rounded = to_tf32(values, cut=cut)
+        assert float(((rounded - values) / values).abs().max()) <= most
+        assert torch.equal(to_tf32(rounded, cut=cut), rounded)
+        assert not cut or bool((rounded.abs() <= values.abs()).all())
 
 
 @given(st.floats(1e-20, 1e20), seeds)
