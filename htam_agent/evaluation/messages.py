@@ -218,12 +218,10 @@ class Block(Repeat):
 
 
 class Timed(Letter):
-    """Milliseconds of each call; empty with `reason` where the variant cannot run. `first_ms`: the call before them;
-    `idle_ms`: what each call of a block takes beside what is timed (answer to a warm)."""
+    """Milliseconds of each call; empty with `reason` where the variant cannot run. `first_ms`: the call before them."""
 
     milliseconds: list[float] = Field(default_factory=list)
     first_ms: float = 0.0
-    idle_ms: float = 0.0
     reason: str = ""
 
 

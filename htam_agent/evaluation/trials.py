@@ -76,6 +76,8 @@ class Trials:
     def prepare(self, order: Prepare) -> Prepared:
         """Puts inputs and state of a trial into shared memory and computes what is expected of it."""
         self._forget()
+        if order.redraw:
+            self._opponents.forget()
         if order.first:
             self._strict.begin()
         if self._asserts and not 0.0 <= order.factor <= 1.0:
