@@ -92,7 +92,7 @@ def _confirmed(session: Session, steps: list[StepRecord], deep: bool) -> tuple[P
     reasons = []
     for candidate in correct[:REMEASURED]:
         folder = session.folder.path(candidate.folder)
-        answer = _judged_again(session, candidate, deep)
+        answer = _judged_again(session, candidate)
         if answer.verdict != "correct":
             reasons.append(f"{candidate.strategy} was {answer.verdict} when measured again: {answer.reason}")
             continue
@@ -100,23 +100,37 @@ def _confirmed(session: Session, steps: list[StepRecord], deep: bool) -> tuple[P
         if original is not None and original < 1.0:
             reasons.append(f"{candidate.strategy} is slower than the original ({original:.3f}x), which is kept")
             continue
+        if deep:
+            answer = _checked_deeply(session, candidate, answer)
+            if answer.verdict != "correct":
+                reasons.append(f"{candidate.strategy} is {answer.verdict} in the deep checks: {answer.reason}")
+                continue
         return folder, answer, ""
     if not correct and not any(step.verdict == "at-floor" for step in steps):
         reasons.append("no candidate was correct")
     return None, None, "; ".join(reasons)
 
 
-def _judged_again(session: Session, candidate: CandidateSummary, deep: bool) -> RunResult:
-    """A fresh judgement of this candidate, kept on disk so that a resumed finish does not repeat it; with `deep` it
-    goes through the deep checks too, where the evaluator has them."""
+def _judged_again(session: Session, candidate: CandidateSummary) -> RunResult:
+    """A fresh judgement of this candidate, kept on disk so that a resumed finish does not repeat it."""
     record = f"{candidate.folder}/final.json"
     stored = session.folder.read(record, RunResult)
     if stored is not None:
         return stored
     kernel = str(session.folder.path(candidate.folder) / "kernel.py")
-    compiled = call_tool(session, "compile", kernel, CompileResult)
+    call_tool(session, "compile", kernel, CompileResult)
     answer = call_tool(session, "run", kernel, RunResult)
-    if deep and answer.verdict == "correct" and isinstance(session.bench, DeepBench):
-        answer = session.bench.deep(compiled, answer)
     session.folder.write(record, answer)
     return answer
+
+
+def _checked_deeply(session: Session, candidate: CandidateSummary, answer: RunResult) -> RunResult:
+    """Sanitizers, other shapes and counters, where the evaluator has them; kept on disk as well."""
+    record = f"{candidate.folder}/deep.json"
+    stored = session.folder.read(record, RunResult)
+    if stored is not None or not isinstance(session.bench, DeepBench):
+        return stored or answer
+    compiled = call_tool(session, "compile", str(session.folder.path(candidate.folder) / "kernel.py"), CompileResult)
+    checked = session.bench.deep(compiled, answer)
+    session.folder.write(record, checked)
+    return checked

@@ -22,8 +22,8 @@ from htam_agent.verdict import CompileResult, FloorFractions, KernelCounters, Ru
 LARGEST_BYTES = 64 << 20
 """Of the inputs of one other shape, which cross in files."""
 SMALL_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 16}
-TOOL_ELEMENTS = 1 << 24
-"""A kernel that serves its own shape alone meets the sanitizers at that shape, up to so many elements."""
+TOOL_ELEMENTS = {"cpu": 1 << 26, "cuda": 1 << 30}
+"""A kernel that serves its own shape alone meets the sanitizers at that shape, up to so many elements of inputs."""
 
 
 class DeepChecks:
@@ -65,7 +65,9 @@ class DeepChecks:
         with device_lock(session.device_name):
             shapes = ShapeRuns(place, session.reference, prepared)
             yield shapes.run()
-            yield from sanitizer_checks(place, prepared, shapes.for_tools(TOOL_ELEMENTS), self._kernels())
+            yield from sanitizer_checks(
+                place, prepared, shapes.for_tools(self._own(), TOOL_ELEMENTS["cuda"]), self._kernels()
+            )
             found, self._counters = self._counted(place, prepared)
             yield found
 
@@ -74,7 +76,9 @@ class DeepChecks:
         yield shapes.run()
         text = (Path(self._compiled.folder) / "candidate.py").read_text(encoding="utf-8")
         source = inspect_source(text, "cpp", self._session.policy).source
-        yield from address_check(place, self._compiled, source, prepared, shapes.for_tools(TOOL_ELEMENTS))
+        yield from address_check(
+            place, self._compiled, source, prepared, shapes.for_tools(self._own(), TOOL_ELEMENTS["cpu"])
+        )
 
     def _prepare(self, place: Workplace, largest: int) -> DeepPrepared:
         session = self._session
@@ -93,9 +97,13 @@ class DeepChecks:
         return told.other_shapes
 
     def _counted(self, place: Workplace, prepared: DeepPrepared) -> tuple[Found, list[KernelCounters]]:
+        return counter_check(place, prepared, self._own(), self._kernels())
+
+    def _own(self) -> ShapeCase:
+        """The task's own shape, with values that are drawn where the candidate runs: for a tool, which looks at no
+        outputs."""
         plan = self._session.loaded.blueprint
-        own = ShapeCase(label="as given", inputs=plan.inputs, tensors=plan.input_tensors, given=True)
-        return counter_check(place, prepared, own, self._kernels())
+        return ShapeCase(label="as given", inputs=plan.inputs, tensors=plan.input_tensors, given=True)
 
     def _kernels(self) -> list[str]:
         """Names of the candidate's own kernels, from its binary or from its launches; empty where they are not known (a

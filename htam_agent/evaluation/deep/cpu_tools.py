@@ -15,7 +15,6 @@ from htam_agent.verdict import CompileResult
 NAME = "address-sanitizer"
 BUILD_SECONDS = 120.0
 RUN_SECONDS = 180.0
-MOST_ELEMENTS = 1 << 24
 
 
 def address_check(

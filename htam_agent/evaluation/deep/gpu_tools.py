@@ -16,7 +16,6 @@ from htam_agent.verdict import KernelCounters
 from htam_agent.words import Verdict
 
 TOOL_SECONDS = 240.0
-MOST_ELEMENTS = 1 << 24
 FOLDERS = ("/usr/local/cuda/bin", "/opt/cuda/bin", "/usr/local/cuda/compute-sanitizer")
 LOG = "tool.log"
 LOG_BYTES = 4 << 20
@@ -85,14 +84,13 @@ def _sanitized(
 def counter_check(
     place: Workplace, prepared: DeepPrepared, case: ShapeCase, kernels: Sequence[str]
 ) -> tuple[Found, list[KernelCounters]]:
-    """The counters of the candidate's own kernels in one call on the task's own shape, with values that are drawn where
-    the process runs: nobody looks at its outputs."""
+    """The counters of the candidate's own kernels in one call with this case, the task's own shape."""
     program = find("ncu")
     if not program:
         return not_done("ncu", "ncu is not found (Nsight Compute comes with the CUDA toolkit)"), []
     run, _, folder = place.run(
         prepared,
-        [case.model_copy(update={"file": ""})],
+        [case],
         TOOL_SECONDS,
         tool=counters.command(program, kernels, LOG),
         readable=readable(program),

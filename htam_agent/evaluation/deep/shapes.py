@@ -92,11 +92,11 @@ class ShapeRuns:
         parts += [f"not tried: {case.label}" for case in left]
         return right(NAME, "; ".join(parts) or "the task has no other shape to try")
 
-    def for_tools(self, most_elements: int) -> ShapeCase | None:
-        """The form on which a slow tool runs: the small one, else, for a specialised kernel, the task's own where it
+    def for_tools(self, own: ShapeCase, most_elements: int) -> ShapeCase | None:
+        """The form on which a slow tool runs: the small one, or, for a specialised kernel, the task's `own` where it
         has at most so many elements. None: there is none."""
-        for case in sorted(self._prepared.cases, key=lambda case: not case.small):
+        for case in self._prepared.cases:
             outcome = self.outcomes.get(case.label)
-            if (case.small or case.given) and outcome is not None and outcome.ok and case.elements <= most_elements:
+            if case.small and outcome is not None and outcome.ok:
                 return case
-        return None
+        return own if not self.unable and own.elements <= most_elements else None

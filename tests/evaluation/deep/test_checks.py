@@ -10,8 +10,9 @@ import pytest
 from htam_agent.backends.cpp import CppBackend
 from htam_agent.evaluation.bench import Bench
 from htam_agent.evaluation.deep import address
+from htam_agent.task import Task
 from htam_agent.verdict import Check, RunResult
-from tests.evaluation.samples import candidate, with_kernel
+from tests.evaluation.samples import FORWARD, TASK, candidate, with_kernel
 
 BEYOND = with_kernel(
     "= value < 0 ? 0 : value;",
@@ -89,6 +90,19 @@ def test_a_kernel_for_one_shape_that_says_so_stays_correct(deep: Callable[[str],
     result = deep(SPECIALISED)
     assert result.verdict == "correct", result.reason
     assert "specialised" in check(result, "other-shapes").detail
+
+
+@pytest.mark.slow
+@needs_sanitizer
+def test_a_kernel_for_one_large_shape_meets_the_sanitizer_at_that_shape(tmp_path: Path) -> None:
+    (tmp_path / "task.py").write_text(TASK.replace("32, 100", "4096, 100"))
+    (tmp_path / "kernel.py").write_text(BEYOND.replace(FORWARD, f"assert len(x) == 4096, 'no'\n        {FORWARD}"))
+    with Bench(Task.parse(str(tmp_path / "task.py")), backend="cpp", folder=tmp_path / "run") as bench:
+        compiled = bench.compile(tmp_path / "kernel.py")
+        result = bench.deep(compiled, bench.run(compiled, timing=False))
+    assert "specialised: it raises for small" in check(result, "other-shapes").detail
+    assert result.verdict == "wrong"
+    assert "as given: heap-buffer-overflow" in result.reason
 
 
 @pytest.mark.slow
