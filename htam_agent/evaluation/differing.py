@@ -1,16 +1,44 @@
-"""What one more call of a candidate's variant gives, against what is expected of the candidate itself."""
+"""What calls of a candidate's variant give, against what is expected of the candidate itself."""
 
 from __future__ import annotations
 
-from htam_agent.evaluation.messages import Answer, Judge
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from htam_agent.evaluation.messages import Answer, Family, Judge, Prepare
 from htam_agent.evaluation.session import Session
 
+VALUES: tuple[tuple[Family, float], ...] = (("", 1.0), ("sign", 1.0), ("shift", 1.0), ("scale", 1.0), ("", -1.0))
+"""Families and factors of inputs, in turn: on a task's own values an operator may be a copy (ReLU of positive ones)."""
 
-def difference(session: Session, answer: Answer) -> str:
-    """What differs, under the strict protocol, from what the reference expects of the inputs that it prepared last;
-    empty when nothing does."""
-    if answer.outputs is None:
-        return "there is no output"
-    judged = session.reference.judge(Judge(outputs=answer.outputs, tensors=answer.tensors, protocols=["strict"]))
-    wrong = [finding for findings in judged.findings.values() for finding in findings if not finding.passed]
-    return wrong[0].detail if wrong else ""
+
+@dataclass(frozen=True)
+class Difference:
+    """`what` differs, empty when nothing does. `undecided`: why no difference proves nothing."""
+
+    what: str
+    undecided: str = ""
+
+
+def difference(session: Session, draw_seed: Callable[[], int], call: Callable[[], Answer]) -> Difference:
+    """What differs, under the strict protocol, on the first of several kinds of inputs where anything does.
+
+    `call` is asked for one call of the variant on the inputs that were prepared last. Raises whatever it raises.
+    """
+    floating = False
+    for family, factor in VALUES:
+        prepared = session.reference.prepare(Prepare(seed=draw_seed(), family=family, factor=factor))
+        if not prepared.usable:
+            continue
+        answer = call()
+        if answer.outputs is None:
+            return Difference("there is no output")
+        judged = session.reference.judge(Judge(outputs=answer.outputs, tensors=answer.tensors, protocols=["strict"]))
+        wrong = [finding for findings in judged.findings.values() for finding in findings if not finding.passed]
+        if wrong:
+            return Difference(wrong[0].detail)
+        floating = floating or any(spec.dtype.startswith(("float", "bfloat", "complex")) for spec in answer.tensors)
+    if session.loaded.weak:
+        return Difference("", f"this passes without computing anything: {session.loaded.weak}")
+    # What lies in fresh memory may be what such an operator gives (no element is NaN, say).
+    return Difference("", "" if floating else "no output is floating, and left-over memory may be right")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from htam_agent.evaluation.differing import difference
+from htam_agent.evaluation.differing import Difference, difference
 from htam_agent.evaluation.judge import Stop, Subject, Verification
 from htam_agent.evaluation.kernel_names import Kernels
 from htam_agent.evaluation.messages import Answer, LaunchMode, Order, Prepare, Trial
@@ -37,14 +37,14 @@ class GpuKernels:
     def look(self) -> float | None:
         """The share of own kernels of the GPU's time in a call; None where the profiler shows nothing. Adds checks, and
         raises Stop where the candidate runs no kernel of its own."""
-        answer = self._call("count" if self._self_built else "")
+        self._session.reference.prepare(Prepare(seed=self._verification.draw_seed()))
+        answer = self._trial("count" if self._self_built else "")
         share = self._by_name(answer)
         if self._self_built:
             self._verification.checks.append(self._without_own(answer))
         return share
 
-    def _call(self, mode: LaunchMode) -> Answer:
-        self._session.reference.prepare(Prepare(seed=self._verification.draw_seed()))
+    def _trial(self, mode: LaunchMode) -> Answer:
         return self._subject.order(Order(trial=Trial(kernels=True, launch_mode=mode)), "policy")
 
     def _by_name(self, answer: Answer) -> float | None:
@@ -74,19 +74,23 @@ class GpuKernels:
             )
         if not counts.own:
             return Check(name=DROPPED, passed=True, detail="not tried: its launches do not pass the CUDA runtime")
+        answers: list[Answer] = []
+
+        def call() -> Answer:
+            answers.append(self._trial("drop"))
+            return answers[-1]
+
         try:
-            answer = self._call("drop")
-            changed = difference(self._session, answer)
+            found = difference(self._session, self._verification.draw_seed, call)
         except Stop as stop:
             if not self._subject.worker.alive():
                 reason = f"without the launches of its own libraries its process ends: {stop.reason}"
                 raise Stop("quarantined", "policy", reason, stop.evidence) from stop
-            changed = stop.reason  # honest host code that looks at what its kernels wrote
-        if changed:
-            return Check(name=DROPPED, passed=True, detail=f"without {counts.own} launches of its own: {changed}")
-        weak = self._session.loaded.weak
-        if weak:
-            return Check(name=DROPPED, passed=False, detail=f"undecided: a kernel that returns {weak} passes this task")
-        if answer.launch_counts.graphs or Kernels(answer.kernels).microseconds("own"):
+            found = Difference(stop.reason)  # honest host code that looks at what its kernels wrote
+        if found.what:
+            return Check(name=DROPPED, passed=True, detail=f"without {counts.own} launches of its own: {found.what}")
+        if found.undecided:
+            return Check(name=DROPPED, passed=False, detail=f"undecided: {found.undecided}")
+        if any(item.launch_counts.graphs or Kernels(item.kernels).microseconds("own") for item in answers):
             return Check(name=DROPPED, passed=True, detail="undecided: its kernels are launched in other ways too")
         raise Stop("failed", "policy", f"without {counts.own} launches of its own libraries the output is still right")

@@ -13,13 +13,13 @@ import tempfile
 from pathlib import Path
 
 from htam_agent.evaluation.auditing import builds_itself, loads, looked_up
-from htam_agent.evaluation.differing import difference
+from htam_agent.evaluation.differing import Difference, difference
 from htam_agent.evaluation.entering import Entered, occupy
 from htam_agent.evaluation.files import open_plain
 from htam_agent.evaluation.foreign_calls import foreign_functions, foreign_symbols
 from htam_agent.evaluation.gpu_kernels import GpuKernels
 from htam_agent.evaluation.judge import Stop, Subject, Verification
-from htam_agent.evaluation.messages import Measure, Order, Prepare, Trial
+from htam_agent.evaluation.messages import Answer, Measure, Order, Trial
 from htam_agent.evaluation.noop import NotEmptied, asked_for, empty_cubin, empty_library
 from htam_agent.evaluation.session import Session
 from htam_agent.evaluation.timing import device_lock
@@ -113,39 +113,40 @@ class OwnWork:
             )
 
     def _examine(self, second: Entered, name: str, timing: bool) -> None:
-        changed, seen = self._try(second)
+        found, seen = self._try(second)
         self._refuse_foreign(foreign_functions(looked_up(seen), self._names))
         which = f"all its {len(self._names)} kernels" if len(self._names) > 1 else f"its kernel {self._names[0]}"
-        if not changed:
-            self._unchanged(seen, name, which)
+        if not found.what:
+            self._unchanged(found, seen, name, which)
             return
-        if changed.startswith(("out of memory", "hang:")):
-            self._note(NAME, True, f"undecided: without {which} {changed}")
+        if found.what.startswith(("out of memory", "hang:")):
+            self._note(NAME, True, f"undecided: without {which} {found.what}")
             return
-        self._note(NAME, True, f"without {which}: {changed}")
+        self._note(NAME, True, f"without {which}: {found.what}")
         if timing and self._session.device_name == "cpu":
             self._measure_share(second.subject)
 
-    def _try(self, second: Entered) -> tuple[str, list[str]]:
-        """What is different without the kernels, empty when nothing is, and what the file loaded."""
+    def _try(self, second: Entered) -> tuple[Difference, list[str]]:
+        """What is different without the kernels, and what the file loaded."""
+
+        def call() -> Answer:
+            return second.subject.order(Order(trial=Trial()), "policy", NOOP_SECONDS)
+
         try:
             second.subject.order(Order(audit=True), "policy", NOOP_SECONDS)
             second.start()
-            self._session.reference.prepare(Prepare(seed=self._verification.draw_seed()))
-            answer = second.subject.order(Order(trial=Trial()), "policy", NOOP_SECONDS)
-            changed = difference(self._session, answer)
+            found = difference(self._session, self._verification.draw_seed, call)
         except Stop as stop:
-            changed = stop.reason
+            found = Difference(stop.reason)
         try:
-            return changed, second.subject.order(Order(audit=True), "policy", NOOP_SECONDS).loaded
+            return found, second.subject.order(Order(audit=True), "policy", NOOP_SECONDS).loaded
         except Stop:  # its process has ended
-            return changed, []
+            return found, []
 
-    def _unchanged(self, seen: list[str], name: str, which: str) -> None:
-        """The output is still right. Raises Stop unless the task is weak or the kernels that ran were others."""
-        weak = self._session.loaded.weak
-        if weak:
-            self._note(NAME, False, f"undecided: a kernel that returns {weak} passes this task")
+    def _unchanged(self, found: Difference, seen: list[str], name: str, which: str) -> None:
+        """The output is still right. Raises Stop unless that proves nothing, or the kernels that ran were others."""
+        if found.undecided:
+            self._note(NAME, False, f"undecided: {found.undecided}")
         elif loads(seen, name):
             raise Stop("failed", "policy", f"with {which} replaced by nothing the output is still right")
         elif not builds_itself(seen):

@@ -78,6 +78,18 @@ def test_a_weak_task_gives_no_false_alarm(judge: Judge) -> None:
     assert "zeros" in check.detail
 
 
+def test_an_operator_that_copies_its_own_values_gives_no_false_alarm(judge: Judge) -> None:
+    result = judge(samples.POSITIVE, samples.alone())
+    assert result.verdict == "correct", result
+    assert "without all its" in check_of(result, "own-work").detail
+
+
+def test_an_output_that_is_all_false_gives_no_false_alarm(judge: Judge) -> None:
+    result = judge(samples.ALL_FALSE, samples.IS_NAN)
+    assert result.verdict == "correct", result
+    assert "no output is floating" in check_of(result, "own-work").detail
+
+
 def test_the_share_of_own_kernels_is_measured(judge: Judge) -> None:
     result = judge(samples.MATMUL, samples.EPILOGUE, timing=True)
     assert result.verdict != "failed", result
