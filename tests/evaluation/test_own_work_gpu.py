@@ -30,7 +30,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
     folder = tmp_path_factory.mktemp("own-work-gpu")
     benches: dict[str, Bench] = {}
 
-    def run(task: str, text: str, *, timing: bool = False) -> RunResult:
+    def run(task: str, text: str) -> RunResult:
         if task not in benches:
             file = folder / f"task{len(benches)}.py"
             file.write_text(task)
@@ -44,7 +44,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
             benches[task].open()
         kernel = folder / "kernel.py"
         kernel.write_text(text)
-        return benches[task].run(benches[task].compile(kernel), timing=timing)
+        return benches[task].run(benches[task].compile(kernel), timing=False)
 
     yield run
     for bench in benches.values():
@@ -56,19 +56,20 @@ def detail_of(result: RunResult, name: str) -> str:
 
 
 def test_an_own_epilogue_is_correct_and_its_share_is_measured(judge: Judge) -> None:
-    result = judge(samples.MATMUL, samples.by_driver(samples.EPILOGUE), timing=True)
+    result = judge(samples.MATMUL, samples.by_driver(samples.EPILOGUE))
     assert result.verdict == "correct", result
     assert "elements of output are off" in detail_of(result, "own-work")
     assert result.own_share is not None
-    assert 0.0 <= result.own_share < 0.9, result.own_share
+    assert 0.0 < result.own_share < 0.9, "the matmul takes its part"
+    assert "own " in detail_of(result, "kernel-names")
 
 
-def test_a_kernel_that_does_everything_has_nearly_the_whole_time(judge: Judge) -> None:
+def test_a_copy_before_an_own_kernel_is_no_computing(judge: Judge) -> None:
     text = samples.by_driver("return run('relu', x.clone())", "x")
-    result = judge(samples.RELU, text, timing=True)
+    result = judge(samples.RELU, text)
     assert result.verdict == "correct", result
     assert result.own_share is not None
-    assert 0.2 < result.own_share < 0.8, "the copy before it takes as long"
+    assert 0.1 < result.own_share < 0.9, "the copy before it takes about as long"
 
 
 @pytest.mark.parametrize("forward", [samples.DECOY, samples.NEVER_CALLED], ids=["decoy", "never called"])
