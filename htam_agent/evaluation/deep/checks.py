@@ -64,7 +64,11 @@ class DeepChecks:
             return
         with device_lock(session.device_name):
             shapes = ShapeRuns(place, session.reference, prepared)
-            yield shapes.run()
+            found = shapes.run()
+            yield found
+            if found.verdict is not None:
+                yield not_done("tools", "the verdict stands already")
+                return
             yield from sanitizer_checks(
                 place, prepared, shapes.for_tools(self._own(), TOOL_ELEMENTS["cuda"]), self._kernels()
             )
@@ -73,7 +77,11 @@ class DeepChecks:
 
     def _on_cpu(self, place: Workplace, prepared: DeepPrepared) -> Iterator[Found]:
         shapes = ShapeRuns(place, self._session.reference, prepared)
-        yield shapes.run()
+        found = shapes.run()
+        yield found
+        if found.verdict is not None:
+            yield not_done("tools", "the verdict stands already")
+            return
         text = (Path(self._compiled.folder) / "candidate.py").read_text(encoding="utf-8")
         source = inspect_source(text, "cpp", self._session.policy).source
         yield from address_check(
