@@ -176,20 +176,21 @@ class Trials:
         return inputs
 
     def judge(self, order: Judge) -> Judged:
-        """Compares the candidate's outputs, its inputs and its state after the call."""
+        """Compares the candidate's outputs; for strict its inputs and its state after the call as well. The other
+        protocols are taken literally: they look at outputs alone."""
         mismatch = verify.compare_tree(order.outputs, order.tensors, self._reference.output_tree, self._expected)
         if mismatch:
             finding = Finding(name="form", passed=False, detail=mismatch)
             return Judged(findings={name: [finding] for name in order.protocols})
         actual = [view(self._layout.buffers[2].memory, spec) for spec in self._layout.outputs]
-        common = self._judge_inputs(order.shift + order.slot * self._layout.slot_bytes) + (
-            self._judge_state() if order.state else []
-        )
         findings: dict[Protocol, list[Finding]] = {}
         for protocol in sorted(order.protocols, key=lambda name: name != "strict"):
             known = next((name for name in findings if self._same(name, protocol)), None)
-            outputs = findings[known] if known else self._judge_outputs(actual, protocol, order.exact) + common
-            findings[protocol] = outputs
+            findings[protocol] = findings[known] if known else self._judge_outputs(actual, protocol, order.exact)
+        if "strict" in findings:
+            place = order.shift + order.slot * self._layout.slot_bytes
+            after = [*self._judge_inputs(place), *(self._judge_state() if order.state else [])]
+            findings["strict"] = [*findings["strict"], *after]
         judged = Judged(findings=findings)
         if "strict" not in findings:
             return judged
@@ -208,7 +209,8 @@ class Trials:
         if judged == "strict":
             assert self._situation is not None, "a trial is prepared before it is judged"
             small = all(self._situation.scale(index) <= 1.0 for index in range(len(self._expected)))
-            return self._passed and small and not self._declared and not self._allowance and not self._strict.rescued
+            plain = not self._declared and not self._allowance and not self._strict.rescued
+            return self._passed and small and plain and self._reference.finite
         return {judged, protocol} == {"verified", "verified-fair"} and not self._declared
 
     def _judge_outputs(self, actual: Sequence[torch.Tensor], protocol: Protocol, exact: bool) -> list[Finding]:

@@ -1,7 +1,8 @@
 """Judging: pure functions on tensors, no processes.
 
-Two tensors agree when shape, dtype and device are the same, NaN and infinities lie at the same places, and every finite
-element is close. Tolerances by protocol, t for float32 and for half types:
+Two tensors agree when shape, dtype and device are the same, infinities lie at the same places, NaN as well (strict;
+for the other protocols NaN is never right, as in `torch.allclose`), and every finite element is close. Tolerances by
+protocol, t for float32 and for half types:
 
 - `kernelbench`: |a - b| <= t + t |b|, t = 1e-4 and 1e-2 (KernelBench's own `torch.allclose` call).
 - `verified`, `verified-fair`: the same form with t = 1e-3 for float32 and 1e-2 for half types.
@@ -87,7 +88,7 @@ def compare(
         scale = rms(expected)
     worst = Worst()
     for start, ours, theirs in _chunks(actual, expected):
-        problem = worst.look(start, ours, theirs, share, scale)
+        problem = worst.look(start, ours, theirs, share, scale, equal_nan=protocol == "strict")
         if problem:
             return Finding(name=name, passed=False, detail=f"{name}{_place(problem[0], expected.shape)}: {problem[1]}")
     return worst.finding(name, expected.shape)
@@ -130,7 +131,14 @@ class Worst:
         self.wrong = 0
 
     def look(
-        self, start: int, ours: torch.Tensor, theirs: torch.Tensor, share: float, scale: float
+        self,
+        start: int,
+        ours: torch.Tensor,
+        theirs: torch.Tensor,
+        share: float,
+        scale: float,
+        *,
+        equal_nan: bool = True,
     ) -> tuple[int, str] | None:
         """Takes in one chunk; an answer is a place and a difference that no tolerance covers."""
         error = (ours - theirs).abs_()
@@ -140,7 +148,7 @@ class Worst:
             return None
         odd = ~theirs.isfinite() | ~ours.isfinite()
         if bool(odd.any()):
-            same = (ours == theirs) | (ours.isnan() & theirs.isnan())
+            same = (ours == theirs) | (ours.isnan() & theirs.isnan() & equal_nan)
             bad = odd & ~same
             if bool(bad.any()):
                 place = int(bad.to(ours.dtype).argmax())
