@@ -64,8 +64,13 @@ class CeilingStore:
 def plausible(ceilings: Ceilings) -> bool:
     """Finite and positive: between a slow single-board computer and a hundred times the fastest device of 2026."""
     rates = (ceilings.copy_bytes_per_second, ceilings.fp32_operations_per_second)
+    optional = (
+        ceilings.tf32_operations_per_second,
+        ceilings.bf16_operations_per_second,
+        ceilings.dram_bytes_per_second,
+    )
     return (
-        all(math.isfinite(rate) and 1e7 < rate < 1e17 for rate in rates)
+        all(math.isfinite(rate) and 1e7 < rate < 1e17 for rate in (*rates, *filter(None, optional)))
         and math.isfinite(ceilings.launch_seconds)
         and 0.0 <= ceilings.launch_seconds < 1.0
     )

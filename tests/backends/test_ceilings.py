@@ -88,3 +88,19 @@ def test_small_working_sets_are_held_against_the_cache() -> None:
     assert ceilings.copy_rate(1000) == 2e11
     assert ceilings.copy_rate(1 << 22) == 8e10
     assert ceilings.copy_rate(1 << 30) == 2e10
+
+
+@pytest.mark.parametrize("field", ["tf32_operations_per_second", "bf16_operations_per_second", "dram_bytes_per_second"])
+def test_a_rate_that_is_known_must_make_sense(field: str) -> None:
+    assert plausible(FIGURES.model_copy(update={field: 4e14}))
+    assert plausible(FIGURES.model_copy(update={field: 0.0})), "unknown"
+    for value in (float("nan"), float("inf"), -1.0, 1e30):
+        assert not plausible(FIGURES.model_copy(update={field: value}))
+
+
+def test_products_have_the_rate_of_their_precision() -> None:
+    known = FIGURES.model_copy(update={"tf32_operations_per_second": 4e14, "bf16_operations_per_second": 7e14})
+    assert known.product_rate("ieee") == FIGURES.fp32_operations_per_second
+    assert known.product_rate("tf32") == 4e14
+    assert known.product_rate("fp16") == known.product_rate("bf16") == 7e14
+    assert FIGURES.product_rate("tf32") == 0.0
