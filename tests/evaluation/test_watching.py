@@ -38,10 +38,10 @@ def in_a_thread(x: torch.Tensor) -> None:
 
 CHEATS: dict[str, tuple[Callable[[torch.Tensor], object], str]] = {
     "in a custom operator": (twice, "aten.mul"),
-    "in an autograd function": (lambda x: Exponential.apply(x), "aten.exp"),
+    "in an autograd function": (Exponential.apply, "aten.exp"),
     "in another thread": (in_a_thread, "aten.sigmoid"),
-    "under vmap": (lambda x: torch.func.vmap(torch.cos)(x), "aten.cos"),
-    "by name": (lambda x: torch.ops.aten.erf(x), "aten.erf"),
+    "under vmap": (torch.func.vmap(torch.cos), "aten.cos"),
+    "by name": (torch.ops.aten.erf, "aten.erf"),
     "a method": (lambda x: x.tanh(), "aten.tanh"),
     "made of others": (lambda x: torch.softmax(x, -1), "aten._softmax"),
     "in place": (lambda x: x.clone().relu_(), "aten.relu_"),
