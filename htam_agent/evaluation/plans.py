@@ -44,8 +44,15 @@ def plan_trials(protocols: Sequence[Protocol], has_parameters: bool, *, flags_ma
     literal = tuple(name for name in asked if name not in DECLARED)
     fair = tuple(name for name in asked if name in DECLARED)
     if not flags_matter:
-        return _plan(asked, "declared", has_parameters)
-    return [*_plan(fair, "declared", has_parameters), *_plan(literal, "defaults", has_parameters)]
+        return _moved_last(_plan(asked, "declared", has_parameters))
+    plans = [*_plan(fair, "declared", has_parameters), *_plan(literal, "defaults", has_parameters)]
+    return _moved_last(plans)
+
+
+def _moved_last(plans: list[TrialPlan]) -> list[TrialPlan]:
+    """A pointer that a file has kept is stale from then on: what other protocols ask for comes before. By then other
+    values lie at the old address, so that what is read there is wrong."""
+    return sorted(plans, key=lambda plan: plan.moved)
 
 
 def _plan(asked: tuple[Protocol, ...], regime: Regime, has_parameters: bool) -> list[TrialPlan]:
@@ -82,6 +89,6 @@ def _plan(asked: tuple[Protocol, ...], regime: Regime, has_parameters: bool) -> 
         TrialPlan(label=f"x{factor:g}{suffix}", factor=factor, regime=regime, protocols=among("strict", *verified))
         for factor in VERIFIED_FACTORS
     ]
-    own = [*families, *(changed if has_parameters else [])] if "strict" in asked else []
+    own = [*(changed if has_parameters else []), *families] if "strict" in asked else []
     # Two plain ones first: they lie at one address. Then the families, by which most of what is wrong is found.
     return [*plain[:2], *own, *(factors if verified else []), *plain[2:]]

@@ -1,0 +1,157 @@
+"""Which trials run for which protocol, under which flags; tasks that a protocol leaves out."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from htam_agent.errors import TaskError
+from htam_agent.evaluation.bench import Bench, Limits
+from htam_agent.evaluation.exclusions import FORWARDS, excluded_protocols, outline
+from htam_agent.evaluation.families import FAMILIES
+from htam_agent.evaluation.plans import PROTOCOLS, TrialPlan, plan_trials
+from htam_agent.task import Task
+from htam_agent.words import Protocol
+from tests.evaluation.samples import TASK, candidate
+
+asked = st.lists(st.sampled_from(PROTOCOLS), min_size=1, unique=True)
+
+
+def of(plans: list[TrialPlan], protocol: Protocol) -> list[TrialPlan]:
+    return [plan for plan in plans if protocol in plan.protocols]
+
+
+@given(asked, st.booleans(), st.booleans())
+def test_every_protocol_gets_its_own_trials_whatever_else_is_asked(
+    protocols: list[Protocol], has_parameters: bool, flags_matter: bool
+) -> None:
+    plans = plan_trials(protocols, has_parameters, flags_matter=flags_matter)
+    assert all(plan.protocols and set(plan.protocols) <= set(protocols) for plan in plans)
+    assert len({plan.label for plan in plans}) == len(plans)
+    moved = [plan.moved for plan in plans]
+    assert moved == sorted(moved), "what is moved stays moved"
+    before = [plan.changed_parameters for plan in plans][: moved.index(True)] if True in moved else []
+    assert not before or not before[-1], "other values at the old address"
+    for protocol in protocols:
+        mine = of(plans, protocol)
+        plain = [plan for plan in mine if plan.factor == 1 and not plan.family and not plan.changed_parameters]
+        if protocol == "kernelbench":
+            assert (len(mine), len(plain)) == (5, 5)
+        elif protocol == "strict":
+            assert len(plain) == 2
+            assert {plan.family for plan in mine} == {"", *FAMILIES}
+            assert any(plan.changed_parameters for plan in mine) == has_parameters
+            assert any(plan.moved for plan in mine) == has_parameters
+        else:
+            assert [plan.factor for plan in mine] == [1.0, 3.0, 0.01, -1.0]
+
+
+@given(asked, st.booleans())
+def test_where_flags_matter_no_trial_is_shared_between_flags(protocols: list[Protocol], has_parameters: bool) -> None:
+    for plan in plan_trials(protocols, has_parameters, flags_matter=True):
+        literal = {"kernelbench", "verified"}
+        assert (plan.regime == "defaults") == (set(plan.protocols) <= literal)
+        assert set(plan.protocols) <= literal or not set(plan.protocols) & literal
+    plans = plan_trials(protocols, has_parameters)
+    assert all(plan.regime == "declared" for plan in plans)
+
+
+MEAN = '''
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    """
+    Any words.
+    """
+    def __init__(self, in_channels, out_channels, kernel_size, num_groups):
+        super(Model, self).__init__()
+        self.conv = nn.Conv3d(in_channels, out_channels, kernel_size)
+        self.group_norm = nn.GroupNorm(num_groups, out_channels)
+
+    def forward(self, x):
+        x = self.conv(x)
+        x = self.group_norm(x)   # another comment
+        x = x.mean(dim=[1, 2, 3, 4])
+        return x
+
+def get_inputs():
+    return [torch.rand(2, 3, 4, 6, 6)]
+
+def get_init_inputs():
+    return [3, 8, 3, 4]
+'''
+
+
+def write(folder: Path, text: str, name: str = "task.py") -> Task:
+    (folder / name).write_text(text)
+    return Task.parse(str(folder / name))
+
+
+def test_a_task_that_is_left_out_is_known_by_its_content_or_its_name(tmp_path: Path) -> None:
+    assert outline(MEAN, "Model") in FORWARDS
+    by_content = excluded_protocols(write(tmp_path, MEAN, "renamed.py"))
+    assert set(by_content) == {"verified", "verified-fair"}
+    assert "L2/23" in by_content["verified"]
+    by_name = excluded_protocols(write(tmp_path, TASK, "83_Conv3d_GroupNorm_Min_Clamp_Dropout.py"))
+    assert "L2/83" in by_name["verified"]
+    assert excluded_protocols(write(tmp_path, TASK, "23_Softmax.py")) == {}
+    assert excluded_protocols(write(tmp_path, MEAN.replace("mean(dim", "sum(dim"), "other.py")) == {}
+
+
+def test_an_excluded_protocol_gives_no_verdict_and_says_why(tmp_path: Path) -> None:
+    task = write(tmp_path, TASK, "80_Gemm_Max_Subtract_GELU.py")
+    kernel = tmp_path / "kernel.py"
+    kernel.write_text(candidate())
+    with Bench(task, backend="cpp", protocols=PROTOCOLS, folder=tmp_path / "run", limits=Limits(run_seconds=20)) as b:
+        result = b.run(b.compile(kernel), timing=False)
+    assert result.protocols == {"strict": "correct", "kernelbench": "correct"}
+    assert any(check.name == "protocol verified" and "excluded" in check.detail for check in result.checks)
+
+
+def test_a_protocol_that_leaves_the_task_out_cannot_decide(tmp_path: Path) -> None:
+    bench = Bench(write(tmp_path, MEAN), backend="cpp", protocol="verified", folder=tmp_path / "run")
+    with pytest.raises(TaskError, match="gives no verdict"):
+        bench.open()
+
+
+PARAMETER_ADDRESS = candidate(
+    """
+    z = torch.empty_like(x)
+    LIBRARY.kernel(pointer(x), pointer(y), ctypes.c_void_p(self.address), pointer(z), ctypes.c_long(32),
+                   ctypes.c_long(100))
+    LAUNCHES[:] = [("kernel", (1, 1, 1), (1, 1, 1), 0)]
+    return z
+    """,
+    init="self.address = self.weight.data_ptr()\nself.kept = self.weight.detach()",
+)
+INPUT_WRITER = candidate("z = launch(x, y, self.weight, torch.empty_like(x))\nx.zero_()\nreturn z")
+
+
+@pytest.mark.parametrize(
+    ("text", "strict", "kernelbench", "word"),
+    [
+        (candidate(), "correct", "correct", ""),
+        (PARAMETER_ADDRESS, "wrong", "correct", "new addresses"),
+        (INPUT_WRITER, "wrong", "correct", "input 0 afterwards"),
+    ],
+)
+def test_what_strict_finds_and_a_literal_protocol_does_not(
+    tmp_path: Path, text: str, strict: str, kernelbench: str, word: str
+) -> None:
+    task = write(tmp_path, TASK)
+    kernel = tmp_path / "kernel.py"
+    kernel.write_text(textwrap.dedent(text))
+    limits = Limits(run_seconds=20)
+    with Bench(task, backend="cpp", protocols=PROTOCOLS, folder=tmp_path / "run", limits=limits) as bench:
+        result = bench.run(bench.compile(kernel), timing=False)
+    assert (result.protocols["strict"], result.protocols["kernelbench"]) == (strict, kernelbench), result.reason
+    assert word in result.reason
+    if strict == "correct":
+        check = next(check for check in result.checks if check.name == "float64")
+        assert check.passed
+        assert "errors measured in 12 of 12 trials" in check.detail
