@@ -116,7 +116,7 @@ def confine(cell: Cell) -> tuple[list[str], list[str]]:
         try:
             step()
             active.append(layer)
-        except (OSError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever keeps a layer from being taken, it is missing, and said
             missing.append(f"{layer}: {error}")
     return active, missing
 

@@ -55,7 +55,7 @@ def unshare(namespace: int, what: str) -> None:
     user, group = os.geteuid(), os.getegid()
     checked(library.unshare(CLONE_NEWUSER | namespace), f"{what} is refused")
     for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
-        Path(f"/proc/self/{name}").write_text(text, encoding="ascii")
+        Path(f"/proc/self/{name}").write_bytes(text.encode())
 
 
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:

@@ -40,7 +40,7 @@ def enter_own_files(*, folder: str, readable: Sequence[str], room: int, own_proc
     """
     unshare(CLONE_NEWNS, "a mount namespace")
     mount("none", "/", "", MS_REC | MS_PRIVATE)
-    needed = [path for path in dict.fromkeys([folder, *readable]) if Path(path).exists()]
+    needed = [path for path in dict.fromkeys([folder, *readable]) if os.path.exists(path)]
     covered = _to_cover(needed)
     kept = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in needed if _inside(path, covered)}
     for cover in covered:
