@@ -42,9 +42,9 @@ class Bench:
     """One task on one backend. A context manager; `open` may also be called by hand.
 
     `folder` holds the candidates' own folders and the logs. `protocol` decides; `protocols` get a verdict besides, by
-    default those whose trials `protocol` runs anyhow. `policy` None: by the contract, from the traced operators.
-    `seed` None: secret, from the system. `counters`: profiles read hardware counters too. `compile_baseline` None: on cuda yes, on cpp no. `device`: CUDA index.
-    `warm_l2`: on CUDA, data stay in the L2 between timed calls, on both sides.
+    default those whose trials `protocol` runs anyhow. `policy` None: by the contract, from the traced operators. `seed`
+    None: secret, from the system. `counters`: profiles read hardware counters too. `compile_baseline` None: on cuda
+    yes, on cpp no. `device`: CUDA index. `warm_l2`: on CUDA, data stay in the L2 between timed calls, on both sides.
     """
 
     operator: OperatorProfile
