@@ -45,6 +45,7 @@ class Bench:
     default those whose trials `protocol` runs anyhow. `policy` None: by the contract, from the traced operators. `seed`
     None: secret, from the system. `counters`: profiles read hardware counters too. `compile_baseline` None: on cuda
     yes, on cpp no. `device`: CUDA index. `warm_l2`: on CUDA, data stay in the L2 between timed calls, on both sides.
+    `hang_memory`: a file that hung before under limits as long as these is refused at once.
     """
 
     operator: OperatorProfile
