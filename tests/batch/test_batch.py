@@ -62,39 +62,38 @@ def test_good_and_bad_entries_each_get_a_result_in_the_documented_order(folder: 
     write(
         folder,
         entry("a"),
-        entry("b", "zeros", "second.py", protocol="kernelbench"),
+        entry("b", "zeros", "second.py", protocol="kernelbench", precision="ieee"),
         "no entry",
         entry("c", "missing"),
         entry("c", "missing"),
         entry("d", task="gone.py"),
-        entry("e", "zeros", precision="ieee"),
         entry("f", backend="cuda") if not Path("/dev/nvidia0").exists() else "no entry",
     )
     answer = run(folder)
     found = results(folder)
-    assert [value["line"] for value in found] == [3, 6, 8, 1, 4, 5, 2, 7], answer.stderr
+    assert [value["line"] for value in found] == [3, 6, 7, 1, 4, 5, 2], answer.stderr
     assert answer.code == (3 if not Path("/dev/nvidia0").exists() else 2)
     verdicts = {value["id"]: value.get("verdict") for value in found if value["id"]}
-    assert verdicts == {"a": "correct", "b": "wrong", "c": "failed", "d": None, "e": "wrong", "f": None}
+    assert verdicts == {"a": "correct", "b": "wrong", "c": "failed", "d": None, "f": None}
     by_id = {value["id"]: value for value in found}
     assert by_id["b"]["protocol"] == "kernelbench"
-    assert by_id["e"]["precision"] == "ieee"
+    assert by_id["b"]["precision"] == "ieee"
     assert by_id["a"]["kernel"] == "kernels/good.py"
     for value in found:
         fits(value, "batch-error" if "error" in value else "evaluate")
     *printed, summary = [json.loads(line) for line in answer.stdout.splitlines()]
     assert printed == found
     fits(summary, "batch")
-    assert (summary["entries"], summary["now"], summary["remaining"]) == (8, 8, 0)
+    assert (summary["entries"], summary["now"], summary["remaining"]) == (7, 7, 0)
 
     # Nothing is judged twice; what the machine could not do is tried again, what changed is judged anew.
     again = run(folder)
-    assert [json.loads(line)["line"] for line in again.stdout.splitlines()[:-1]] == ([8] if answer.code == 3 else [])
+    assert [json.loads(line)["line"] for line in again.stdout.splitlines()[:-1]] == ([7] if answer.code == 3 else [])
     (folder / "kernels" / "good.py").write_text(candidate() + "\n# changed\n", encoding="utf-8")
     changed = run(folder, "--protocols", "strict", "--budget-seconds", "0")
     assert changed.code == 1
     assert changed.last["ended"] == "budget"
-    assert changed.last["remaining"] == 5
+    assert changed.last["remaining"] == 4
 
 
 def test_a_batch_that_is_killed_and_resumed_judges_every_entry_once(folder: Path) -> None:
