@@ -188,6 +188,7 @@ class Clocking:
     def _our_block(self, rounds: Rounds, calls: int, turns: int) -> Seen:
         seen = self._sides.ours(calls, turns, flushes=self._flushes)
         rounds.blocks += 1
+        rounds.set_aside = rounds.set_aside or seen.reason
         elsewhere = works_elsewhere(seen.milliseconds, seen.hidden_ms)
         if elsewhere:
             rounds.busy_elsewhere.append(elsewhere)

@@ -20,7 +20,7 @@ class Taken:
     first_ms: float = 0.0
     hidden_ms: float = 0.0
     reason: str = ""
-    """Why there is nothing."""
+    """Why there is nothing, or what speaks against the times."""
 
 
 class Repeater:
@@ -50,7 +50,8 @@ class Repeater:
         times, _ = watch.block(calls, order.calls, alone=alone, flushes=order.flushes)
         if order.summary:
             times = [statistics.median(times)]
-        return Taken(times, watch.first_ms, watch.hidden_ms)
+        aside = f"its calls set {watch.set_aside} bytes of the L2 aside, where data outlive a flush"
+        return Taken(times, watch.first_ms, watch.hidden_ms, aside if watch.set_aside else "")
 
     def _replayed(self, order: Repeat, call: Callable[[], object]) -> Taken:
         """With no calls asked for the graph is captured, else it is replayed."""

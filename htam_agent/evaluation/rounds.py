@@ -35,6 +35,9 @@ class Rounds:
     works_on: str = ""
     """Why the candidate's process is not done when it says so."""
 
+    set_aside: str = ""
+    """Why its data may have been in the L2 (cuda)."""
+
     @property
     def proof(self) -> Proof | None:
         """What the long blocks prove of the times; None without any."""
@@ -65,4 +68,4 @@ class Rounds:
         proof = self.proof
         if proof is None:
             return "no block was long enough to prove its times"
-        return self.works_on or remembers(self.our_first, self.their_first, self.kind) or proof.reason
+        return self.set_aside or self.works_on or remembers(self.our_first, self.their_first, self.kind) or proof.reason

@@ -96,7 +96,8 @@ class Sides:
             return Seen(wall, reason=answer.reason[:300])
         times = credible(answer.milliseconds, 1 if summary else calls)
         first, hidden = credible([answer.first_ms + 1e-9])[0], answer.hidden_ms
-        return Seen(wall, times, first, hidden if math.isfinite(hidden) else math.inf, waited_ms=waited)
+        hidden = hidden if math.isfinite(hidden) else math.inf
+        return Seen(wall, times, first, hidden, answer.reason[:300], waited)
 
 
 def credible(milliseconds: list[float], count: int = 1) -> list[float]:

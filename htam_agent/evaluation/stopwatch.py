@@ -51,7 +51,7 @@ def native_clock() -> tuple[ctypes.PyDLL | None, str]:
     )  # fmt: skip
     library.htam_back_to_back.argtypes = (*calls, count)
     library.htam_reserve.argtypes = (count,)
-    library.htam_now_ms.restype = double
+    library.htam_set_aside.restype = ctypes.c_size_t
     return library, ""
 
 
@@ -68,6 +68,8 @@ class Stopwatch:
         """Milliseconds for which the device went on after the last call of a CUDA block had ended by its events."""
         self.first_ms = 0.0
         """Milliseconds of a CPU block's first call, which is not among its times."""
+        self.set_aside = 0
+        """Bytes of the L2 that the calls of a CUDA block have set aside for data that then outlive a flush."""
         self._flush: torch.Tensor | None = None
         # References are taken now, before anything hostile is imported.
         self._clock = time.perf_counter
@@ -115,6 +117,7 @@ class Stopwatch:
         elif self._native is not None:
             self._native.htam_reset_cache()
             times = self._block_cuda(list(calls), count, flushes)
+            self.set_aside = self._native.htam_set_aside()
         else:
             times = self._block_events(calls, count, flushes)
         return times, self.kept

@@ -113,6 +113,15 @@ kind.block = half
     assert "clock" in result.reason
 
 
+def test_lines_of_the_cache_that_are_set_aside_are_noticed(bench: Bench, tmp_path: Path) -> None:
+    asks = candidate(f"DRIVER.cuCtxSetLimit(6, ctypes.c_size_t(16 << 20))\nreturn {WORK}")
+    result = judge(bench, tmp_path, asks)
+    assert result.verdict == "quarantined", result
+    assert "L2" in result.reason
+    once = candidate(init="DRIVER.cuCtxSetLimit(6, ctypes.c_size_t(16 << 20))")
+    assert judge(bench, tmp_path, once).verdict == "correct", "taken back before each block"
+
+
 def test_a_launch_bound_call_is_marked_and_replayed_as_a_graph(small: Bench, tmp_path: Path) -> None:
     result = judge(small, tmp_path, candidate())
     assert result.verdict == "correct", result

@@ -30,6 +30,7 @@ static struct {
   status (*synchronize)(void);
   status (*reset_persisting)(void);
   status (*set_limit)(int, size_t);
+  status (*get_limit)(size_t *, int);
 } driver;
 
 enum { MOST_EVENTS = 16384 };
@@ -41,8 +42,6 @@ static double now_ms(void) {
   clock_gettime(CLOCK_MONOTONIC, &time);
   return time.tv_sec * 1e3 + time.tv_nsec / 1e6;
 }
-
-double htam_now_ms(void) { return now_ms(); }
 
 /* Finds the driver's functions. 0, or NOT_THERE. */
 int htam_open_driver(void) {
@@ -57,6 +56,7 @@ int htam_open_driver(void) {
   *(void **)&driver.synchronize = dlsym(library, "cuCtxSynchronize");
   *(void **)&driver.reset_persisting = dlsym(library, "cuCtxResetPersistingL2Cache");
   *(void **)&driver.set_limit = dlsym(library, "cuCtxSetLimit");
+  *(void **)&driver.get_limit = dlsym(library, "cuCtxGetLimit");
   return driver.create && driver.record && driver.wait && driver.elapsed && driver.fill && driver.synchronize
              ? 0
              : NOT_THERE;
@@ -73,11 +73,25 @@ int htam_reserve(long count) {
   return 0;
 }
 
+static size_t set_aside(void) {
+  size_t bytes = 0;
+  return driver.get_limit && !driver.get_limit(&bytes, LIMIT_PERSISTING_L2) ? bytes : 0;
+}
+
+static size_t left_aside; /* what a driver leaves of the limit that is asked to be 0 */
+
+/* Bytes of the cache that are set aside now by whoever ran since the reset. */
+size_t htam_set_aside(void) {
+  size_t bytes = set_aside();
+  return bytes > left_aside ? bytes : 0;
+}
+
 /* No line of the cache may have been set aside for data that should be cold. Older devices refuse: then there is
    nothing to set aside. */
 void htam_reset_cache(void) {
   if (driver.set_limit) driver.set_limit(LIMIT_PERSISTING_L2, 0);
   if (driver.reset_persisting) driver.reset_persisting();
+  left_aside = set_aside();
 }
 
 /* Calls number `number` of `calls`, in turn, and keeps its result in place of the last one of the same callable. */
