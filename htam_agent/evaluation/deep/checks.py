@@ -11,7 +11,8 @@ from htam_agent.evaluation.deep.cpu_tools import address_check
 from htam_agent.evaluation.deep.finding import Found, not_done
 from htam_agent.evaluation.deep.gpu_tools import counter_check, sanitizer_checks
 from htam_agent.evaluation.deep.records import DeepPrepare, DeepPrepared, ShapeCase
-from htam_agent.evaluation.deep.shapes import ShapeRuns
+from htam_agent.evaluation.deep.sanitizer import TOOLS
+from htam_agent.evaluation.deep.shapes import RUN_SECONDS, ShapeRuns
 from htam_agent.evaluation.deep.workplace import Workplace
 from htam_agent.evaluation.messages import Ask
 from htam_agent.evaluation.policy import inspect_source
@@ -63,20 +64,27 @@ class DeepChecks:
             yield from self._on_cpu(place, prepared)
             return
         with device_lock(session.device_name):
-            shapes = ShapeRuns(place, session.reference, prepared)
+            shapes = self._shapes(place, prepared)
             found = shapes.run()
             yield found
             if found.verdict is not None:
                 yield not_done("tools", "the verdict stands already")
                 return
-            yield from sanitizer_checks(
-                place, prepared, shapes.for_tools(self._own(), TOOL_ELEMENTS["cuda"]), self._kernels()
-            )
+            case = shapes.for_tools(self._own(), TOOL_ELEMENTS["cuda"])
+            # A file that builds its kernels itself builds them under every tool: the two that matter most.
+            tools = TOOLS[:2] if self._compiled.deferred else TOOLS
+            yield from sanitizer_checks(place, prepared, case, self._kernels(), tools)
+            if self._compiled.deferred:
+                yield not_done(", ".join(TOOLS[2:]), "the file builds its kernels itself, anew under each tool")
             found, self._counters = self._counted(place, prepared)
             yield found
 
+    def _shapes(self, place: Workplace, prepared: DeepPrepared) -> ShapeRuns:
+        building = self._session.limits.build_seconds if self._compiled.deferred else 0.0
+        return ShapeRuns(place, self._session.reference, prepared, RUN_SECONDS + building)
+
     def _on_cpu(self, place: Workplace, prepared: DeepPrepared) -> Iterator[Found]:
-        shapes = ShapeRuns(place, self._session.reference, prepared)
+        shapes = self._shapes(place, prepared)
         found = shapes.run()
         yield found
         if found.verdict is not None:

@@ -21,7 +21,10 @@ CRASHES = 3
 class ShapeRuns:
     """The cases of one candidate, each run once. `outcomes` by label: what it told, or how its process ended."""
 
-    def __init__(self, place: Workplace, reference: Reference, prepared: DeepPrepared) -> None:
+    def __init__(
+        self, place: Workplace, reference: Reference, prepared: DeepPrepared, seconds: float = RUN_SECONDS
+    ) -> None:
+        self._seconds = seconds
         self._place = place
         self._reference = reference
         self._prepared = prepared
@@ -35,7 +38,7 @@ class ShapeRuns:
         """Every case; the process is started again behind one that ends it."""
         left = list(self._prepared.cases)
         while left and len(self.crashes) < CRASHES and not self.unable:
-            run, outcomes, folder = self._place.run(self._prepared, left, RUN_SECONDS)
+            run, outcomes, folder = self._place.run(self._prepared, left, self._seconds)
             told = {outcome.label: outcome for outcome in outcomes}
             if READY not in told:
                 return not_done(NAME, f"the process for it could not be set up: {run.in_words()}; {run.output[-400:]}")
