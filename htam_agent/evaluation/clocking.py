@@ -36,6 +36,8 @@ MOST_ROUNDS = 60
 MOST_PROOF_CALLS = {"cpu": 50_000, "cuda": 8192}
 CHEAP_SECONDS = 0.006
 """A comparison that takes no longer is made after each block of a round, else after one of them."""
+FRESH_SHARE = 0.6
+"""Of the rounds, in which an output of the first few calls is compared: a file that leaves those out is found."""
 HOST_MS = 30.0
 """Calls back to back for this long say whether the host holds them up."""
 PROOF_ROUNDS = {"cpu": (1, 3, 5), "cuda": (2, 5)}
@@ -167,6 +169,8 @@ class Clocking:
     def _our_blocks(self, rounds: Rounds, turns: int) -> list[float]:
         """Calls on values that were never there, then two blocks' worth, cut at a place that is drawn."""
         fresh = self._our_block(rounds, turns, turns).milliseconds[1:] if turns > 1 else []
+        if fresh and self._random.random() < FRESH_SHARE:
+            self._compare_a_call(rounds, turns)
         whole = 2 * self._our_calls
         cut = self._random.randint(1, whole - 1)
         both = self._comparing < CHEAP_SECONDS

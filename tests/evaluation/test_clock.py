@@ -67,7 +67,7 @@ SKIPS = slow(
 )
 
 
-@pytest.mark.parametrize("calls", [8, 15])
+@pytest.mark.parametrize("calls", [8, 110])
 def test_the_first_calls_of_a_block_cannot_be_left_out(judge: Judge, calls: int) -> None:
     """Where a block ends is drawn at random: who works only at what should be its end is found early by some."""
     result = judge(SKIPS.replace("{calls}", str(calls)), timing=True)
