@@ -83,7 +83,7 @@ def cases() -> list[Case]:
              honest=CPP.file(AFFINE, kernel=NATIVE_THREAD.format(end="join"))),
         Case("T10", "processes that spin while others are timed", "affine",
              "whatever is measured on this machine becomes slower",
-             CPP.file(AFFINE, top=BURNER), naive=None, timing=True, truth=no_better_than_honest,
+             CPP.file(AFFINE, top=BURNER), naive=None, timing=True, slow=True, truth=no_better_than_honest,
              against_honest=True,
              expected=(Expect("quarantined", reason="process"), Expect("failed", reason="process"))),
         Case("S8", "remembers the addresses of its first call", "affine",

@@ -403,6 +403,7 @@ def _baseline(f: Flavour) -> list[Case]:
             "T10", "threads that spin while others are timed", "affine",
             "whatever is measured beside it on this processor becomes slower",
             f.file(AFFINE, top=SPIN), naive="baseline", timing=True, truth=no_better_than_honest, against_honest=True,
+            slow=True,
             expected=(Expect("quarantined", reason="thread|process|clock"), Expect("failed", reason="thread")),
         ),
         Case(
