@@ -110,10 +110,12 @@ def kernelbench(items: dict[str, Item]) -> dict[str, Any]:
 
 
 def mutants(items: dict[str, Item]) -> dict[str, Any]:
-    """Kill rates over witnessed mutants, survivors of strict, and what nothing was found for."""
+    """Kill rates over mutants that differ at the task's sizes, survivors of strict, those that differ at other sizes
+    only (a kernel may be made for one shape: `--deep` looks at others), and what nothing was found for."""
     found = {key: item for key, item in items.items() if not key.startswith("control/")}
     built = {key: item for key, item in found.items() if item.get("built")}
-    seen = {key: item for key, item in built.items() if item.get("witnessed") and "protocols" in item}
+    different = {key: item for key, item in built.items() if item.get("witnessed") and "protocols" in item}
+    seen = {key: item for key, item in different.items() if item.get("own_sizes", True)}
     controls = {key: item for key, item in items.items() if key.startswith("control/")}
     rates = {}
     for protocol in PROTOCOLS:
@@ -143,6 +145,7 @@ def mutants(items: dict[str, Item]) -> dict[str, Any]:
         "survivors_of_strict": {
             key: row(item) for key, item in seen.items() if item["protocols"].get("strict") == "correct"
         },
+        "at_other_sizes_only": {key: row(item) for key, item in different.items() if key not in seen},
         "equivalents": {key: row(item) for key, item in built.items() if not item.get("witnessed")},
     }
 

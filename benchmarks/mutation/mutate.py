@@ -101,7 +101,6 @@ RULES = (
     Rule("lower precision (bf16)", STORE, r"\1as_bf16(\2);"),
     Rule("lower precision (fp16)", STORE, r"\1as_fp16(\2);"),
     Rule("lower precision (tf32)", STORE, r"\1as_tf32(\2);"),
-    Rule("lower precision accumulator", r"\bdouble\b", "float"),
     Rule("rough approximation", r"(?<!rough_)\bexpf\(", "rough_expf("),
     Rule("rough approximation", r"\btanhf\(", "rough_tanhf("),
     Rule("rough approximation", r"\blogf\(", "rough_logf("),

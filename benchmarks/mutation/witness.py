@@ -48,7 +48,7 @@ class Witness:
             self.close()
             answer = self._ask(question)
         self.close()
-        return {"witnessed": True, "how": answer["died"]} if "died" in answer else answer
+        return {"witnessed": True, "own_sizes": True, "how": answer["died"]} if "died" in answer else answer
 
     def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
         self._fresh = self._process is None
