@@ -40,7 +40,7 @@ class Witness:
         """Whether the mutant differs. One that ends or hangs a process in which nothing ran before it is witnessed by
         that; in a process that others may have damaged it is tried once more."""
         answer = self._ask(question)
-        if answer.get("error") and self._device == "cuda":
+        if answer.get("raised") and self._device == "cuda":
             self.close()  # a CUDA error stays in its process
         if "died" not in answer:
             return answer

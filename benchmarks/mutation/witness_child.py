@@ -202,7 +202,7 @@ def main() -> None:
                 "witnessed": True,
                 "own_sizes": True,
                 "how": f"{type(error).__name__}: {str(error)[:200]}",
-                "error": True,
+                "raised": True,
             }
         print(json.dumps(answer), flush=True)
 
