@@ -172,7 +172,7 @@ NATIVE = {
         "where things lie in memory is the first step to them",
     ),
     "traces its parent": (
-        "done(LIBC.ptrace(16, pid, 0, 0), 'ptrace')\n    LIBC.ptrace(17, pid, 0, 0)",
+        "done(LIBC.ptrace(0x4206, pid, None, None), 'ptrace')",  # PTRACE_SEIZE: does not stop it
         "who traces a process rules it",
     ),
     "reads its parent's memory by a system call": (
@@ -308,6 +308,8 @@ def other():
 def tried(what):
     try:
         what()
+    except ConnectionRefusedError:
+        return  # the network was reached: nobody listens
     except (OSError, StopIteration) as error:
         raise RuntimeError(f"NOTHING: {type(error).__name__}: {error}") from None
 """
