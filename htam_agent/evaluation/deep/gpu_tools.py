@@ -94,6 +94,7 @@ def counter_check(
         TOOL_SECONDS,
         tool=counters.command(program, kernels, LOG),
         readable=readable(program),
+        device_first=True,
         keep=False,
     )
     text = tail(folder / LOG, LOG_BYTES)

@@ -30,6 +30,8 @@ class RunnerOrder(Letter):
     state: list[TensorSpec] = Field(default_factory=list)
     cases: list[ShapeCase]
     cell: Cell | None = None
+    device_first: bool = False
+    """Start CUDA before the layers of `cell`: for a tool whose part in this process connects when CUDA starts."""
     repeat: int = 1
     keep: bool = True
 

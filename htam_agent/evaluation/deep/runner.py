@@ -1,7 +1,8 @@
 """The process of a deep check: makes one candidate's model and calls it on inputs from files. Hostile code runs here.
 
 `python -m htam_agent.evaluation.deep.runner` in a folder with order.json. It is confined by whoever started it; under a
-GPU tool, which starts it as a child, it puts landlock on by itself before anything else. What it writes into
+GPU tool, which starts it as a child, it puts landlock on by itself before anything else, or once
+CUDA is up where the tool needs that. What it writes into
 answers.jsonl is evidence, never a verdict.
 """
 
@@ -35,11 +36,14 @@ TRUSTED_BYTES = 1 << 40
 def main() -> None:
     """Entry point of the process: exits with 0 when every case was tried, 3 when the device broke on the way."""
     order = RunnerOrder.model_validate_json(Path(ORDER).read_bytes())
-    if order.cell is not None:  # before torch and CUDA start threads, which would stay outside
+    plan = order.blueprint
+    if order.cell is not None and not order.device_first:  # before CUDA starts threads, which would stay outside
         confine(order.cell)
     import torch
 
-    plan = order.blueprint
+    if order.cell is not None and order.device_first:
+        torch.zeros(1, device=plan.device)
+        confine(order.cell)
     torch.set_num_threads(plan.threads)
     flags.set_declared(plan.precision)
     data = Path(order.data)

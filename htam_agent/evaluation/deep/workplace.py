@@ -70,12 +70,13 @@ class Workplace:
         tool: Sequence[str] = (),
         environment: dict[str, str] | None = None,
         readable: Sequence[str] = (),
+        device_first: bool = False,
         repeat: int = 1,
         keep: bool = True,
     ) -> tuple[Run, list[Outcome], Path]:
         """Runs the candidate on these cases in a confined process, under `tool` where one is given.
 
-        `kernels`: where its binary is looked for instead of beside it; `readable`: what the tool needs. Returns how the
+        `kernels`: where its binary is looked for instead of beside it; `readable`, `device_first`: what the tool needs. Returns how the
         process ended, what it told, and the folder where its outputs and the tool's files lie. Raises WorkerError when
         the machine is at fault.
         """
@@ -92,6 +93,7 @@ class Workplace:
             state=prepared.state,
             cases=list(cases),
             cell=self._inner(cell) if tool else None,
+            device_first=device_first,
             repeat=repeat,
             keep=keep,
         )

@@ -19,10 +19,10 @@ pytestmark = pytest.mark.gpu
 BEYOND = candidate(
     kernel=KERNEL.replace(
         "    z[index] =",
-        "    if (index == total - 1) ((volatile float*)z)[total] = ((volatile float*)z)[total];\n    z[index] =",
+        "    if (index == total - 1 && ((const volatile float*)w)[columns] == 1e30f) z[0] = 0;\n    z[index] =",
     )
 )
-"""Reads and writes one element behind its output, which in torch's blocks belongs to nobody: the numbers are right."""
+"""Reads one element behind its weight, in torch's blocks another's or nobody's, and does not use it."""
 RACING = candidate(
     kernel=KERNEL.replace(
         "  if (index < total) {",
@@ -92,7 +92,7 @@ def test_the_counters_of_an_honest_kernel_are_read_or_the_reason_is_said(honest:
     assert 8 <= (item.registers or 0) <= 255
 
 
-def test_a_write_behind_an_output_that_does_no_harm_is_wrong(bench: Bench, tmp_path: Path) -> None:
+def test_a_read_behind_a_weight_that_does_no_harm_is_wrong(bench: Bench, tmp_path: Path) -> None:
     result = deep(bench, tmp_path, BEYOND)
     found = check(result, "memcheck")
     assert not found.passed, found.detail
