@@ -76,9 +76,9 @@ class Workplace:
     ) -> tuple[Run, list[Outcome], Path]:
         """Runs the candidate on these cases in a confined process, under `tool` where one is given.
 
-        `kernels`: where its binary is looked for instead of beside it; `readable`, `device_first`: what the tool needs. Returns how the
-        process ended, what it told, and the folder where its outputs and the tool's files lie. Raises WorkerError when
-        the machine is at fault.
+        `kernels`: where its binary is looked for instead of beside it; `readable`, `device_first`: what the tool needs.
+        Returns how the process ended, what it told, and the folder where its outputs and the tool's files lie. Raises
+        WorkerError when the machine is at fault.
         """
         self._runs += 1
         folder = self.root / f"run-{self._runs}"
