@@ -233,8 +233,13 @@ def main(words: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="h200_evaluator.py summarise", description=__doc__)
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--part", help="write the details of this part alone (mutants, hostile_run ...)")
     arguments = parser.parse_args(words)
     results = summarise(arguments.files)
+    if arguments.part:
+        kept = {name: results[name] for name in ("schema", "machines", "commands")}
+        results = {**kept, "summary": results["summary"], arguments.part: results["details"][arguments.part]}
+        results["summary"] = {name: value for name, value in results["summary"].items() if name == arguments.part}
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(results["summary"], indent=1))
