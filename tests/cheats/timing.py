@@ -74,12 +74,25 @@ def _elsewhere(f: Flavour) -> list[Case]:
         Case(
             "T2", "a thread that is joined in the call", "affine", "honest: all work ends inside the call",
             f.file(AFFINE, "z = torch.empty_like(x)\n"
-                   "thread = threading.Thread(target=launch, args=(x, y, self.weight, z))\n"
-                   "thread.start()\nthread.join()\nreturn z", top="import threading"),
+                   "stream = torch.cuda.current_stream() if x.is_cuda else None\n"
+                   "thread = threading.Thread(target=work, args=(stream, x, y, self.weight, z))\n"
+                   "thread.start()\nthread.join()\nreturn z", top=IN_A_THREAD),
             twin=True, timing=True,
         ),
     ]  # fmt: skip
 
+
+IN_A_THREAD = """
+import threading
+
+def work(stream, x, y, weight, z):
+    if stream is None:
+        launch(x, y, weight, z)
+        return
+    torch.cuda.set_device(x.device)  # a new thread has no context of its own
+    with torch.cuda.stream(stream):
+        launch(x, y, weight, z)
+"""
 
 LAZY = """
 import time
