@@ -1,7 +1,7 @@
 """500 evaluations of a small task in a row, a tenth of them hostile: is a verdict lost, a process left, memory held?
 
 Each block keeps one bench open. Every tenth candidate is hostile (a crash, a hang, a leak, an illegal access, a fork
-...), every tenth wrong, the rest right; every fifth is timed. What is counted: evaluations without a verdict, verdicts
+...), every tenth wrong, the rest right; every twentieth is timed. What is counted: evaluations without a verdict, verdicts
 that are not what the candidate deserves, processes alive after the bench is closed, and the growth of host memory (main
 process, zygote, reference) and of device memory over the block.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 BLOCK = 125
 SAMPLE_EVERY = 5
-RUN_SECONDS = 5.0
+RUN_SECONDS = 3.0
 """Limit of one order: what a hanging candidate costs."""
 
 
@@ -84,7 +84,7 @@ class Block:
         began = time.monotonic()
         try:
             bench = self._opened()
-            result = bench.run(bench.compile(file), timing=number % 5 == 0)
+            result = bench.run(bench.compile(file), timing=number % 20 == 0)
         except Exception as error:  # noqa: BLE001 - a verdict that is lost is what this looks for
             self.lost.append(f"{name}: {type(error).__name__}: {error}"[:500])
             self._close()
@@ -147,7 +147,7 @@ def main(words: list[str]) -> None:
     arguments = parser.parse_args(words)
     items = Items(arguments.out, "hostile", arguments.earlier)
     keys = [str(start) for start in range(0, arguments.evaluations, arguments.block)]
-    each = 0.7 * arguments.block + 15.0
+    each = 0.45 * arguments.block + 10.0
     print(f"hostile: about {each * sum(key not in items for key in keys):.0f} s", flush=True)
     items.add_run(machine=describe_machine(arguments.backend))
     for key in Budget(arguments.budget_seconds).each(keys, items, each):
