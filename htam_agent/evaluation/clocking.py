@@ -82,7 +82,7 @@ class Clocking:
 
         Raises Stop when the candidate fails, or is wrong in a timed call.
         """
-        self._sides = Sides(self._reference, self._subject, variant)
+        self._sides = Sides(self._reference, self._subject, variant, self._kind)
         rounds = Rounds(self._kind, 1 if self._alone else self._plan.slots)
         self._begin(rounds)
         deadline, robust = time.monotonic() + BUDGET_SECONDS[self._kind], ROBUST_ROUNDS[self._kind]

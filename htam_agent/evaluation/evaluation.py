@@ -136,7 +136,7 @@ class Evaluation:
             distrust = distrust or self._too_fast(statistics.median(self._rounds.candidate))
             if distrust:
                 raise Stop("quarantined", "time", distrust)
-            self._facts = self._call_facts(Sides(session.reference, subject, variant))
+            self._facts = self._call_facts(Sides(session.reference, subject, variant, self._rounds.kind))
             self._facts.update(gpu_before=before, gpu_after=self._gpu_state())
 
     def _gpu_state(self) -> GpuState | None:

@@ -29,12 +29,13 @@ class Seen:
 
 
 class Sides:
-    """The reference under one variant, and the candidate."""
+    """The reference under one variant, and the candidate. `kind` is "cpu" or "cuda"."""
 
-    def __init__(self, reference: Reference, subject: Subject, variant: Variant) -> None:
+    def __init__(self, reference: Reference, subject: Subject, variant: Variant, kind: str) -> None:
         self.reference = reference
         self.subject = subject
         self.variant = variant
+        self._kind = kind
         self._their_ms = 0.0
         self._meanwhile_ms = 0.0
 
@@ -47,6 +48,10 @@ class Sides:
             f"threads or processes of the candidate took {self._meanwhile_ms:.4g} ms of processor time while the "
             f"reference was timed for {self._their_ms:.4g} ms"
         )
+
+    def _waits(self, side: Reference | Subject) -> dict[int, float]:
+        """On a processor alone: a GPU goes on while its host waits, and a look at many threads takes milliseconds."""
+        return waits_ms(side.worker.pid) if self._kind == "cpu" else {}
 
     def warm_theirs(self, seconds: float) -> float:
         """Milliseconds of a call when the reference is warm."""
@@ -68,14 +73,14 @@ class Sides:
             variant=self.variant, calls=calls, slots=slots, empty=empty, summary=summary, back_to_back=back_to_back,
             graph=graph, flushes=flushes,
         )  # fmt: skip
-        idle, waits = processor_ms(self.subject.worker.pid), waits_ms(self.reference.worker.pid)
+        idle, waits = processor_ms(self.subject.worker.pid), self._waits(self.reference)
         own = own_wait_ms()
         begin = time.perf_counter()
         told = self.reference.ask(Ask(block=block)).timed
         wall = (time.perf_counter() - begin) * 1e3
         self._meanwhile_ms += processor_ms(self.subject.worker.pid) - idle
         self._their_ms += wall
-        waited = longest_wait(waits, waits_ms(self.reference.worker.pid)) + own_wait_ms() - own
+        waited = longest_wait(waits, self._waits(self.reference)) + own_wait_ms() - own
         assert told is not None, "a block is answered by times"
         return Seen(wall, told.milliseconds, told.first_ms, reason=told.reason, waited_ms=waited)
 
@@ -87,11 +92,11 @@ class Sides:
         measure = Measure(
             calls=calls, slots=slots, summary=summary, back_to_back=back_to_back, graph=graph, flushes=flushes
         )
-        waits, own = waits_ms(self.subject.worker.pid), own_wait_ms()
+        waits, own = self._waits(self.subject), own_wait_ms()
         begin = time.perf_counter()
         answer = self.subject.order(Order(measure=measure), "time")
         wall = (time.perf_counter() - begin) * 1e3
-        waited = longest_wait(waits, waits_ms(self.subject.worker.pid)) + own_wait_ms() - own
+        waited = longest_wait(waits, self._waits(self.subject)) + own_wait_ms() - own
         if back_to_back or graph:
             return Seen(wall, reason=answer.reason[:300])
         times = credible(answer.milliseconds, 1 if summary else calls)
