@@ -6,7 +6,7 @@ import functools
 import sys
 import traceback
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -158,8 +158,6 @@ class Candidate:
     def _trial(self, order: Trial) -> Answer:
         import torch
 
-        if order.moved:
-            self._move_state()
         if order.load_state:
             self._load_state()
         poison(self._plan.output_bytes, self._plan.device)
@@ -222,12 +220,6 @@ class Candidate:
         value = unflatten(self._plan.inputs, [view(memory, spec, place) for spec in self._plan.input_tensors])
         assert isinstance(value, list | dict)
         return value
-
-    def _move_state(self) -> None:
-        """Parameters and buffers to new addresses, by what `.to()` does: a pointer that a file has kept is stale."""
-        apply: Callable[[Callable[[torch.Tensor], torch.Tensor]], object] = self._model._apply
-        apply(lambda tensor: tensor.clone())
-        self._state, _ = match_state(self._model, self._plan.state)
 
     def _load_state(self) -> None:
         import torch

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from htam_agent.errors import TaskError, WorkerError
 from htam_agent.evaluation.accuracy_report import AccuracyReport
 from htam_agent.evaluation.channel import Garbled
-from htam_agent.evaluation.families import FAMILIES
+from htam_agent.evaluation.families import EQUAL_TERMS, FAMILIES
 from htam_agent.evaluation.messages import (
     SHIFT_BYTES,
     SHIFTS,
@@ -208,8 +208,12 @@ class Verification:
         return plan_trials(list(self.verdicts), has_parameters, flags_matter=self._flags_matter)
 
     def _exact_trials(self, plans: Sequence[TrialPlan]) -> set[int]:
-        """Which trials are compared with float64 besides the first: all, or as many as the budget allows."""
-        numbers = [number for number, plan in enumerate(plans) if number and "strict" in plan.protocols]
+        """Which trials are compared with float64 besides the first: all that can be, as far as the budget allows."""
+        numbers = [
+            number
+            for number, plan in enumerate(plans)
+            if number and "strict" in plan.protocols and plan.family not in EQUAL_TERMS
+        ]
         return set(self._random.sample(numbers, min(len(numbers), self._accuracy.affordable() - 1)))
 
     def _attempt(self, plan: TrialPlan, *, exact: bool) -> None:
@@ -243,7 +247,7 @@ class Verification:
 
     def _one(self, plan: TrialPlan, wanted: list[ProtocolName], exact: bool) -> None:
         watch, record = self._done in (0, self._watched), self._done in self._recorded
-        trial = Trial(shift=self._shift, watch=watch, record=record, regime=plan.regime, moved=plan.moved)
+        trial = Trial(shift=self._shift, watch=watch, record=record, regime=plan.regime)
         answer = self._subject.order(Order(trial=trial), "run")
         if watch or record:
             self.check_operators(answer)

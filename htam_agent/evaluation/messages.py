@@ -299,8 +299,6 @@ class Trial(Letter):
     """CUDA: the inputs reach their place late, on the current stream, and the outputs are taken from it there: work on
     another stream that does not wait for it, or is not waited for, reads or leaves something else."""
     regime: Regime = "declared"
-    moved: bool = False
-    """Parameters and buffers go to new addresses first."""
     watch: bool = False
     """Watch by a dispatch mode which operators run."""
     kernels: bool = False

@@ -24,7 +24,6 @@ class TrialPlan(Record):
     family: Family = ""
     blend: bool = False
     changed_parameters: bool = False
-    moved: bool = False
     regime: Regime = "declared"
     protocols: tuple[Protocol, ...]
 
@@ -33,7 +32,8 @@ def plan_trials(protocols: Sequence[Protocol], has_parameters: bool, *, flags_ma
     """The trials of these protocols, those at the declared precision first.
 
     - `kernelbench`: five of the task's own values.
-    - `verified`, `verified-fair`: its own values times 1, 3, 0.01 and -1.
+    - `verified`, `verified-fair`: its own values times 1, 3, 0.01 and -1; and the other plain ones of `kernelbench`,
+      where that is asked for and runs under the same flags.
     - `strict`: two of its own values at one address; five drawn families (families.py); its own values and random signs
       with parameters that are changed in place after construction; and those of `verified-fair`, where it is asked for.
 
@@ -44,15 +44,8 @@ def plan_trials(protocols: Sequence[Protocol], has_parameters: bool, *, flags_ma
     literal = tuple(name for name in asked if name not in DECLARED)
     fair = tuple(name for name in asked if name in DECLARED)
     if not flags_matter:
-        return _moved_last(_plan(asked, "declared", has_parameters))
-    plans = [*_plan(fair, "declared", has_parameters), *_plan(literal, "defaults", has_parameters)]
-    return _moved_last(plans)
-
-
-def _moved_last(plans: list[TrialPlan]) -> list[TrialPlan]:
-    """A pointer that a file has kept is stale from then on: what other protocols ask for comes before. By then other
-    values lie at the old address, so that what is read there is wrong."""
-    return sorted(plans, key=lambda plan: plan.moved)
+        return _plan(asked, "declared", has_parameters)
+    return [*_plan(fair, "declared", has_parameters), *_plan(literal, "defaults", has_parameters)]
 
 
 def _plan(asked: tuple[Protocol, ...], regime: Regime, has_parameters: bool) -> list[TrialPlan]:
@@ -64,26 +57,21 @@ def _plan(asked: tuple[Protocol, ...], regime: Regime, has_parameters: bool) -> 
 
     suffix = "" if regime == "declared" else ", flags as the file leaves them"
     verified = among("verified", "verified-fair")
+    literal: tuple[Protocol, ...] = ("kernelbench", *verified) if "kernelbench" in asked else ()
     plain = [TrialPlan(label=f"x1 #1{suffix}", regime=regime, protocols=asked)]
     if "strict" in asked or "kernelbench" in asked:
         plain += [
             TrialPlan(
                 label=f"x1 #{number}{suffix}",
                 regime=regime,
-                protocols=among("kernelbench", *(("strict",) if number == 2 else ())),
+                protocols=among(*literal, *(("strict",) if number == 2 else ())),
             )
             for number in range(2, (KERNELBENCH_TRIALS if "kernelbench" in asked else 2) + 1)
         ]
     families = [TrialPlan(label=family, family=family, protocols=("strict",)) for family in FAMILIES]
     changed = [
         TrialPlan(label="parameters changed", changed_parameters=True, protocols=("strict",)),
-        TrialPlan(
-            label="sign, parameters changed at new addresses",
-            family="sign",
-            changed_parameters=True,
-            moved=True,
-            protocols=("strict",),
-        ),
+        TrialPlan(label="sign, parameters changed", family="sign", changed_parameters=True, protocols=("strict",)),
     ]
     factors = [
         TrialPlan(label=f"x{factor:g}{suffix}", factor=factor, regime=regime, protocols=among("strict", *verified))

@@ -108,9 +108,10 @@ class StrictJudge:
         single = truths is None
         truths = list(situation.expected) if truths is None else truths
         places = [index for index, tensor in enumerate(situation.expected) if base_dtype(tensor) in UNIT]
+        terms = self._float64.terms
         measured = {
             index: self._measured(
-                index, measure(actual[index], situation.declared[index], truths[index]), situation, single
+                index, measure(actual[index], situation.declared[index], truths[index], terms=terms), situation, single
             )
             for index in places
         }

@@ -15,11 +15,13 @@ from torch.nn import functional
 
 from htam_agent.evaluation import accuracy, families
 from htam_agent.evaluation.accuracy import Errors, measure
+from htam_agent.evaluation.bench import Bench
 from htam_agent.evaluation.float64 import Float64Model
 from htam_agent.evaluation.reference_model import ReferenceModel
 from htam_agent.evaluation.rounding import to_tf32
 from htam_agent.evaluation.strictness import Situation, StrictJudge
 from htam_agent.task import Task
+from tests.evaluation.samples import candidate
 
 Tensor = torch.Tensor
 Call = Callable[..., Tensor]
@@ -244,6 +246,62 @@ def test_a_long_sum_has_a_higher_floor_and_no_floor_covers_ten_bits() -> None:
     short, long, endless = (Errors(terms=terms).floor("float32") for terms in (1, 1000, 10**9))
     assert short < long < endless == accuracy.HIGHEST_FLOOR
     assert endless * accuracy.UNIT["float32"] < 2.0**-11 / math.sqrt(3) / 2
+
+
+def test_the_judge_knows_how_many_terms_the_reference_adds() -> None:
+    """Equal terms in one accumulator are rounded alike each time: off by a hundred units, where torch is exact."""
+    inputs = [torch.linspace(0.1, 0.19, 300).unsqueeze(1).repeat(1, 4096)]
+    errors = measure(serial(inputs[0]), inputs[0].sum(1), inputs[0].double().sum(1))
+    assert errors.excess("float32") > 1.0
+    assert problems(lambda x: x.sum(1), serial, inputs) == []
+    assert problems(lambda x: x.sum(1), lambda x: x.half().float().sum(1), inputs)
+
+
+SOFTMAX = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.softmax(x, dim=1)
+
+def get_inputs():
+    return [torch.rand(8, 4096)]
+
+def get_init_inputs():
+    return []
+"""
+PLAIN_SOFTMAX = """
+#include <cmath>
+extern "C" void kernel(const float* x, float* z, long rows, long columns) {
+  for (long row = 0; row < rows; ++row) {
+    const float* from = x + row * columns;
+    float peak = from[0], sum = 0.0f;
+    for (long column = 1; column < columns; ++column) peak = std::fmax(peak, from[column]);
+    for (long column = 0; column < columns; ++column) sum += std::exp(from[column] - peak);
+    for (long column = 0; column < columns; ++column) z[row * columns + column] = std::exp(from[column] - peak) / sum;
+  }
+}
+"""
+
+
+def test_a_softmax_with_one_accumulator_a_row_is_right_whatever_is_drawn(tmp_path: Path) -> None:
+    (tmp_path / "task.py").write_text(SOFTMAX)
+    text = candidate(
+        """
+        z = torch.empty_like(x)
+        LIBRARY.kernel(pointer(x), pointer(z), ctypes.c_long(8), ctypes.c_long(4096))
+        LAUNCHES[:] = [("kernel", (1, 1, 1), (1, 1, 1), 0)]
+        return z
+        """,
+        kernel=PLAIN_SOFTMAX,
+    )
+    text = text.replace("self, columns", "self").replace("self.weight = nn.Parameter(torch.ones(columns))", "")
+    (tmp_path / "kernel.py").write_text(text.replace("self, x, y", "self, x"))
+    with Bench(Task.parse(str(tmp_path / "task.py")), backend="cpp", folder=tmp_path / "run") as bench:
+        for _ in range(3):
+            result = bench.run(bench.compile(tmp_path / "kernel.py"), timing=False)
+            assert result.verdict == "correct", result.reason
 
 
 @pytest.mark.parametrize(
