@@ -63,6 +63,18 @@ def snapshot(index: int) -> GpuState | None:
     )
 
 
+def unique_name(index: int) -> str:
+    """The name that the driver gives this GPU alone ("GPU-...", "MIG-..."), the same in every process and container
+    whatever devices it sees; empty where nothing can be read."""
+    try:
+        library, handle = _opened(index)
+        return str(library.nvmlDeviceGetUUID(handle))
+    except Absent:
+        return ""
+    except library.NVMLError:
+        return ""
+
+
 def why_absent(index: int) -> str:
     """Why `snapshot` gives None for this device; empty when it gives a state."""
     try:

@@ -14,13 +14,14 @@ import time
 
 from htam_agent.evaluation import proof
 from htam_agent.evaluation.activity import works_on
-from htam_agent.evaluation.cover import LONG_MS, flushes_for
+from htam_agent.evaluation.cover import MOST_FLUSHES, Cover, cover_for, joined
 from htam_agent.evaluation.judge import Reference, Stop, Subject, Verification
 from htam_agent.evaluation.messages import Answer, Blueprint, Measure, Order, Prepare, Trial, Variant
-from htam_agent.evaluation.proof import FirstCalls
+from htam_agent.evaluation.proof import FirstCalls, remembers
 from htam_agent.evaluation.rounds import Rounds
 from htam_agent.evaluation.sides import Seen, Sides
 from htam_agent.evaluation.timing import (
+    BLOCK_SECONDS,
     LEAST_ROUNDS,
     ROBUST_ROUNDS,
     calls_for,
@@ -30,7 +31,7 @@ from htam_agent.evaluation.timing import (
 )
 from htam_agent.words import Protocol
 
-WARM_SECONDS = {"cpu": 0.1, "cuda": 0.05}
+WARM_SECONDS = {"cpu": 0.1, "cuda": 0.03}
 BUDGET_SECONDS = {"cpu": 2.0, "cuda": 0.5}
 MOST_ROUNDS = 60
 MOST_PROOF_CALLS = {"cpu": 50_000, "cuda": 8192}
@@ -38,8 +39,12 @@ CHEAP_SECONDS = 0.006
 """A comparison that takes no longer is made after each block of a round, else after one of them."""
 FRESH_SHARE = 0.6
 """Of the rounds, in which an output of the first few calls is compared: a file that leaves those out is found."""
-HOST_MS = 30.0
-"""Calls back to back for this long say whether the host holds them up."""
+HOST_MS, HOST_CALLS = 4.0, 200
+"""Calls back to back for about this long, and no more than fit the device's queue, say what one costs the host."""
+MOST_DOUBLINGS = 2
+"""More flushes where the clocks part, before it counts against the claim."""
+SECOND_LOOKS = 6
+"""Rounds that look again whether calls on values that were never there stand out."""
 PROOF_ROUNDS = {"cpu": (1, 3, 5), "cuda": (2, 5)}
 
 
@@ -73,7 +78,9 @@ class Clocking:
         self._random = random.Random(seed)
         self._writes_inputs = writes_inputs
         self._alone = writes_inputs or stateful
+        self._cold = cold
         self._flushes = 1 if cold else 0
+        self._doublings = 0
         self._blends: bool | None = None
         self._comparing = 0.0
 
@@ -112,23 +119,34 @@ class Clocking:
         self._their_calls = calls_for(self._sides.warm_theirs(seconds), self._device)
         self._our_calls = calls_for(self._sides.warm_ours(seconds, rounds.slots), self._device)
         self._our_call_ms = 0.0
-        if self._kind == "cuda" and self._flushes:
+        if self._kind == "cuda":
             self._cover(rounds)
 
     def _cover(self, rounds: Rounds) -> None:
-        """As many flushes as the slower host of both sides needs (cover.py), all by this process's clock."""
-        sides, slots, wanted = self._sides, rounds.slots, [1]
+        """As many flushes as the slower host of both sides needs (cover.py)."""
+        sides, slots = self._sides, rounds.slots
         overhead = sides.theirs(1, slots, empty=True, back_to_back=True).wall_ms
-        for block, calls in ((sides.ours, self._our_calls), (sides.theirs, self._their_calls)):
-            calls = max(10, calls)
-            plain = (block(calls, slots, back_to_back=True).wall_ms - overhead) / calls
-            flushed = (block(calls, slots).wall_ms - overhead) / calls
-            empty = (sides.theirs(calls, slots, empty=True).wall_ms - overhead) / calls
-            wanted.append(flushes_for(plain, flushed, empty))
-            if plain > LONG_MS:
-                break
-        self._flushes = max(wanted)
-        self._our_calls = max(1, self._our_calls // self._flushes) if self._flushes > 2 else self._our_calls
+        flush_ms = 0.0
+        if self._cold:
+            calls = 32
+            few, many = (sides.theirs(count, slots, empty=True, summary=True).wall_ms for count in (1, 1 + calls))
+            flush_ms = max(0.0, many - few) / calls
+        covers: list[Cover] = []
+        call_ms: list[float] = []
+        for block, about in ((sides.ours, self._our_calls), (sides.theirs, self._their_calls)):
+            calls = max(5, min(HOST_CALLS, round(about * HOST_MS / (BLOCK_SECONDS["cuda"] * 1e3))))
+            seen = [block(calls, slots, back_to_back=True) for _ in range(2)]
+            call_ms.append(max(1e-3, (min(one.wall_ms for one in seen) - overhead) / calls))
+            covers.append(cover_for(max(one.first_ms for one in seen), call_ms[-1], flush_ms))
+        cover = joined(covers)
+        self._flushes, rounds.host_bound = cover.flushes, not covers[0].hides
+        rounds.flushes = self._flushes
+        # With its flushes a call takes longer, and a block has fewer of them.
+        between = self._flushes * flush_ms
+        self._our_calls, self._their_calls = (
+            max(1, min(about, calls_for(each + between, self._device)))
+            for about, each in zip((self._our_calls, self._their_calls), call_ms, strict=True)
+        )
 
     def _round(self, rounds: Rounds) -> None:
         turns = rounds.slots if self._our_calls > 1 else 1
@@ -208,20 +226,37 @@ class Clocking:
         makes of the same. Returns the seconds that it took."""
         begin = time.monotonic()
         turns = min(rounds.slots, len(self._values))
-        wanted = proof.LEAST_MS * self._random.uniform(1.1, 1.3)
+        block = self._proving(rounds, turns)
+        while self._may_double(rounds, block):
+            # A lie does not vanish behind more flushes, what a host does is hidden by them.
+            self._doublings += 1
+            self._flushes = min(MOST_FLUSHES, 2 * self._flushes)
+            rounds.begin_again()
+            rounds.flushes = self._flushes
+            block = self._proving(rounds, turns)
+        rounds.ours.append(block)
+        if self._kind == "cpu":
+            self._strain(rounds, turns)
+        return time.monotonic() - begin
+
+    def _may_double(self, rounds: Rounds, block: proof.Block) -> bool:
+        more = 0 < self._flushes < MOST_FLUSHES and self._doublings < MOST_DOUBLINGS
+        return self._kind == "cuda" and more and not rounds.host_bound and block.parts
+
+    def _proving(self, rounds: Rounds, turns: int) -> proof.Block:
+        """One such block on both clocks."""
+        least = proof.LEAST_MS[self._kind]
+        wanted = least * self._random.uniform(1.1, 1.3)
         guess = max(self._our_call_ms, wanted / MOST_PROOF_CALLS[self._kind])
         calls = max(1, math.ceil(wanted / guess))
         seen = self._sides.ours(calls, turns, summary=True, flushes=self._flushes)
-        if seen.wall_ms < proof.LEAST_MS and calls < MOST_PROOF_CALLS[self._kind]:
+        if seen.wall_ms < least and calls < MOST_PROOF_CALLS[self._kind]:
             calls = min(MOST_PROOF_CALLS[self._kind], math.ceil(calls * 1.2 * wanted / max(seen.wall_ms, 1e-3)))
             seen = self._sides.ours(calls, turns, summary=True, flushes=self._flushes)
         if not self._alone:
             self._compare_a_call(rounds, min(turns, calls))
         empty = self._sides.theirs(calls, turns, empty=True, summary=True, flushes=self._flushes)
-        rounds.ours.append(_block(seen, empty, calls, self._kind))
-        if self._kind == "cpu":
-            self._strain(rounds, turns)
-        return time.monotonic() - begin
+        return _block(seen, empty, calls, self._kind)
 
     def _strain(self, rounds: Rounds, turns: int) -> None:
         """The reference's own clocks on a processor that others may use too."""
@@ -233,19 +268,36 @@ class Clocking:
     def _end(self, rounds: Rounds) -> None:
         """What may be left of the proof; then whether the process rests, and whether an output changes afterwards."""
         turns = min(rounds.slots, len(self._values))
-        if self._kind == "cuda":
-            calls = max(2, min(MOST_PROOF_CALLS["cuda"], math.ceil(HOST_MS / max(rounds.claimed[-1], 1e-3))))
-            overhead = self._sides.theirs(1, empty=True, back_to_back=True).wall_ms
-            rounds.call_ms = (self._sides.ours(calls, turns, back_to_back=True).wall_ms - overhead) / calls
         least = proof.BLOCKS[self._kind]
         while len(rounds.ours) < least + (proof.MORE_BLOCKS if rounds.refuted else 0) and self._subject.left() > 10.0:
             self._prove(rounds)
+        while not rounds.ratios or (len(rounds.ratios) < LEAST_ROUNDS and self._subject.left() > 10.0):
+            self._round(rounds)  # a proof that came last may have begun again
         rounds.take_proven()
+        if rounds.suspected:
+            self._look_again(rounds, turns)
         calls = max(turns, self._our_calls)
         self._sides.ours(calls, turns, flushes=self._flushes)
         rounds.works_on = works_on(self._subject.worker.pid) or self._sides.works_meanwhile
         if not self._alone:
             self._compare_a_call(rounds, turns)
+
+    def _look_again(self, rounds: Rounds, turns: int) -> None:
+        """Whether results are kept is only said when it shows again: behind twice the flushes, on blocks of the same
+        length, each of which comes right after one of the other side's."""
+        if turns == 1:
+            rounds.recalls = remembers(rounds.our_first, rounds.their_first, self._kind)
+            return
+        flushes = min(MOST_FLUSHES, 2 * self._flushes)
+        ours = theirs = FirstCalls([], [])
+        for _ in range(SECOND_LOOKS):
+            self._refresh(turns)
+            blocks = []
+            for _ in range(2):
+                blocks.append(self._sides.theirs(turns, turns, flushes=flushes).milliseconds[1:])
+                blocks.append(self._sides.ours(turns, turns, flushes=flushes).milliseconds[1:])
+            theirs, ours = _added(theirs, blocks[0], blocks[2]), _added(ours, blocks[1], blocks[3])
+        rounds.recalls = remembers(ours, theirs, self._kind)
 
     def _compare_a_call(self, rounds: Rounds, turns: int) -> None:
         """Judges the outputs of the last call on a slot that is drawn now. Where calls move inputs or state on, that is

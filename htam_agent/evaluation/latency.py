@@ -9,9 +9,9 @@ from htam_agent.evaluation.judge import Stop
 from htam_agent.evaluation.sides import Seen, Sides
 from htam_agent.verdict import BothSides
 
-SPAN_MS = 40.0
+SPAN_MS = {"cpu": 40.0, "cuda": 20.0}
 MOST_CALLS = 10_000
-CLEARLY, SLACK_MS = 1.1, 0.002
+CLEARLY, SLACK_MS = 1.3, 0.002
 """A call is launch-bound when one after the other they take this many times the device's time, and this much, longer:
 back to back no cache is flushed, so that a call which the host does not hold up is faster, not slower."""
 
@@ -26,12 +26,13 @@ class Latency:
     note: str = ""
 
 
-def measure_latency(sides: Sides, device_ms: BothSides, slots: int, kind: str) -> Latency:
+def measure_latency(sides: Sides, device_ms: BothSides, slots: int, kind: str, *, host_bound: bool = False) -> Latency:
     """Calls back to back on both sides; on CUDA replays of a captured call as well where a side is launch-bound.
+    `host_bound`: that the candidate is so is known.
 
     Raises Stop when the candidate fails in plain calls; a call that cannot be captured is said in the note.
     """
-    ours, theirs = _count(device_ms.candidate), _count(device_ms.reference)
+    ours, theirs = _count(device_ms.candidate, kind), _count(device_ms.reference, kind)
     overhead = sides.theirs(1, slots, empty=True, back_to_back=True).wall_ms
     call_ms = BothSides(
         candidate=_each(_own_ms(sides.ours(ours, slots, back_to_back=True), kind), overhead, ours),
@@ -39,7 +40,7 @@ def measure_latency(sides: Sides, device_ms: BothSides, slots: int, kind: str) -
     )
     if kind == "cpu":
         return Latency(call_ms)
-    bound = _launch_bound(call_ms.candidate, device_ms.candidate)
+    bound = host_bound or _launch_bound(call_ms.candidate, device_ms.candidate)
     if not bound and not _launch_bound(call_ms.reference, device_ms.reference):
         return Latency(call_ms, launch_bound=False)
     graph_ms, note = _replayed(sides, ours, theirs, overhead)
@@ -62,8 +63,8 @@ def _replayed(sides: Sides, ours: int, theirs: int, overhead: float) -> tuple[Bo
     return BothSides(candidate=candidate, reference=reference), ""
 
 
-def _count(device_ms: float) -> int:
-    return max(2, min(MOST_CALLS, math.ceil(SPAN_MS / max(device_ms, 1e-3))))
+def _count(device_ms: float, kind: str) -> int:
+    return max(2, min(MOST_CALLS, math.ceil(SPAN_MS[kind] / max(device_ms, 1e-3))))
 
 
 def _own_ms(seen: Seen, kind: str) -> float:

@@ -9,14 +9,14 @@ needs for the flush before it; the inner clock starts when the device has ended 
 the call. Calls are queued, never waited for. Device-bound (h < f + t): the device is never idle, a call takes f + t of
 wall time, an empty one f, the difference is t, and the inner clock reads t. Host-bound (h >= f + t): a call takes h of
 wall time, an empty one at least f, the difference is at most h - f, and the inner clock reads at least h - f, since
-the call's end reaches the device no earlier than h after its flush was queued. On a processor there is no flush: the
-difference is the call and the loop's own few nanoseconds. So (wall - empty) / N <= inner + a constant, whatever the
-kernel; what disturbs a machine may lengthen the wall time of single blocks and shortens none, hence the best of several
-blocks is compared. A claim below the true time misses the bound by as much as it lies.
+the call's end reaches the device no earlier than h after its flush was queued. The number of flushes is chosen so that
+blocks are device-bound (cover.py), whatever the length of the call: both clocks then read t. On a processor there is
+no flush: the difference is the call and the loop's own few nanoseconds. So (wall - empty) / N <= inner + a constant,
+whatever the kernel; what disturbs a machine may lengthen the wall time of single blocks and shortens none, hence the
+best of several blocks is compared. A claim below the true time misses the bound by as much as it lies.
 
-A host that holds calls up (host-bound) does so unevenly: the median of the inner times may then lie below their mean,
-and the clocks part for an honest kernel too. Whether it does is seen from outside: calls back to back then take about
-as long as those of the block, since the flush is hidden behind the host. The outer clock's time is then taken for
+A host so slow that no number of flushes hides it (host-bound) holds calls up unevenly: the median of the inner times
+may then lie below their mean, and the clocks part for an honest kernel too. The outer clock's time is then taken for
 the candidate's, so that a lie gains nothing and nobody is accused; half as much again is the most.
 
 On a processor that others use too, a call may be held up in the middle, which the median of the inner times does not
@@ -42,17 +42,17 @@ SHORT_BAND = 0.10
 """Part by which calls of short blocks may be below those of long ones: clocks fall under a load that lasts."""
 LONE_WAIT, MORE_WAIT = 0.05, 1.5
 """Part of a block that may have been waited for a processor, and how much more than the reference's part."""
-LEAST_MS = 100.0
+LEAST_MS = {"cpu": 100.0, "cuda": 70.0}
 """A block that proves something takes this long."""
 BLOCKS, MORE_BLOCKS = {"cpu": 3, "cuda": 2}, 2
 """Long blocks of an evaluation; so many more before a claim counts as refuted."""
 BUSY_WAIT, BUSY_STRAIN, BUSY_TIMES = 0.35, 1.3, 100.0
 """A processor that is busy with others' work, and how many times a claim its outer clock may see and is taken."""
-GAP_MS = 0.015
+GAP_MS = 0.012
 """A call that itself waits for the device leaves it idle until the next flush has been launched: a gap of this order is
 no lie, and the outer clock's time is taken then."""
 HOST_BAND, HOST_CONSTANT_MS = 0.5, 0.015
-"""Where the host holds calls up: by how much the outer clock may be above a claim, and is taken then."""
+"""Where no cover hides the host: by how much the outer clock may be above a claim, and is taken then."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,10 @@ class Block:
         waited = min(self.waited_ms, excused * self.wall_ms)
         return max(0.0, self.wall_ms - waited - self.empty_ms - first) / self.calls
 
-    def host_bound(self, call_ms: float) -> bool:
-        """Whether most of the flush is hidden behind a host that needs `call_ms` for each call anyway."""
-        flush = self.empty_ms / self.calls
-        return self.wall_ms / self.calls - flush / 2 < 1.25 * call_ms
+    @property
+    def parts(self) -> bool:
+        """Whether the clocks of a CUDA block part: a lie, or a host that its cover does not hide."""
+        return self.outer_ms() > _allowed(self.inner_ms, 1.0, BAND["cuda"], CONSTANT_MS["cuda"])
 
 
 @dataclass(frozen=True)
@@ -114,11 +114,11 @@ class Proof:
 
 
 def prove(
-    ours: Sequence[Block], theirs: Sequence[Block], claimed_ms: float, kind: str, call_ms: float | None = None
+    ours: Sequence[Block], theirs: Sequence[Block], claimed_ms: float, kind: str, *, host_bound: bool = False
 ) -> Proof:
     """Compares the clocks. `kind` is "cpu" or "cuda", `claimed_ms` the median that is to be reported; `theirs` are
     blocks of the reference beside `ours`, may be empty, and say how far the clocks part under the machine's load.
-    `call_ms`: of a call, back to back, by the harness's clock (cuda)."""
+    `host_bound`: no number of flushes hides its host (cuda)."""
     band, constant = BAND[kind], CONSTANT_MS[kind]
     strain = max([1.0, *([statistics.median(_parting(block, constant) for block in theirs)] if theirs else [])])
     excused = LONE_WAIT
@@ -133,7 +133,7 @@ def prove(
     if refuted or short:
         taken = max(outer, least)
         most = _allowed(min(best.inner_ms, claimed_ms), strain, band, GAP_MS) if kind == "cuda" else 0.0
-        if call_ms is not None and best.host_bound(call_ms):
+        if kind == "cuda" and host_bound:
             most = _allowed(min(best.inner_ms, claimed_ms), strain, HOST_BAND, HOST_CONSTANT_MS)
         elif kind == "cpu" and (excused > BUSY_WAIT or strain > BUSY_STRAIN):
             most = BUSY_TIMES * min(best.inner_ms, claimed_ms)
@@ -174,6 +174,13 @@ class FirstCalls:
             return 1.0
         return statistics.median(self.fresh) / max(statistics.median(self.again), 1e-9)
 
+    @property
+    def excess_ms(self) -> float:
+        """The same in milliseconds, at least 0: what a process that has just waited needs more."""
+        if not self.fresh or not self.again:
+            return 0.0
+        return max(0.0, statistics.median(self.fresh) - statistics.median(self.again))
+
 
 FRESH_BAND = {"cpu": 0.5, "cuda": 0.3}
 FRESH_CONSTANT_MS = 0.01
@@ -186,7 +193,7 @@ def remembers(ours: FirstCalls, theirs: FirstCalls, kind: str) -> str:
         return ""
     fresh, again = statistics.median(ours.fresh), statistics.median(ours.again)
     usual = max(1.0, theirs.ratio)
-    if fresh <= again * usual * (1.0 + FRESH_BAND[kind]) + FRESH_CONSTANT_MS:
+    if fresh <= again * usual * (1.0 + FRESH_BAND[kind]) + FRESH_CONSTANT_MS + 2.0 * theirs.excess_ms:
         return ""
     return (
         f"a call on values that it has not seen takes {fresh:.4g} ms, on others {again:.4g} ms "

@@ -14,7 +14,8 @@ from htam_agent.evaluation.stopwatch import Call, Stopwatch
 @dataclass
 class Taken:
     """What repeating gave: milliseconds of each call (one median where only a summary was asked for, none where the
-    asker times), of the untimed first one, and of the device's work after the last event."""
+    asker times), of the untimed first one (back to back: of the host for each), and of the device's work after the last
+    event."""
 
     milliseconds: list[float] = field(default_factory=list)
     first_ms: float = 0.0
@@ -44,8 +45,7 @@ class Repeater:
             return self._replayed(order, calls[0])
         self._replay = None
         if order.back_to_back:
-            self.stopwatch.back_to_back(calls, order.calls)
-            return Taken()
+            return Taken(first_ms=self.stopwatch.back_to_back(calls, order.calls))
         watch = self.stopwatch
         times, _ = watch.block(calls, order.calls, alone=alone, flushes=order.flushes)
         if order.summary:

@@ -30,8 +30,12 @@ class Rounds:
     compared: int = 0
     skipped: int = 0
     """Comparisons that were left out: the reference is not finite on the values."""
-    call_ms: float | None = None
-    """Of a call of the candidate's, back to back, by the harness's clock (cuda)."""
+    host_bound: bool = False
+    """No number of flushes hides the candidate's host (cuda)."""
+    flushes: int = 1
+    """Before each call, in the end (cuda)."""
+    recalls: str = ""
+    """Why it seems to keep results, after a second look."""
     works_on: str = ""
     """Why the candidate's process is not done when it says so."""
 
@@ -43,7 +47,7 @@ class Rounds:
         """What the long blocks prove of the times; None without any."""
         if not self.ours or not self.claimed:
             return None
-        return prove(self.ours, self.theirs, statistics.median(self.claimed), self.kind, self.call_ms)
+        return prove(self.ours, self.theirs, statistics.median(self.claimed), self.kind, host_bound=self.host_bound)
 
     def take_proven(self) -> None:
         """Puts the outer clock's time in place of the claimed one, where the proof says so."""
@@ -53,6 +57,17 @@ class Rounds:
         longer = max(1.0, proof.taken_ms / max(statistics.median(self.claimed), 1e-9))
         self.candidate = [time_ms * longer for time_ms in self.claimed]
         self.ratios = [theirs / ours for theirs, ours in zip(self.reference, self.candidate, strict=True)]
+
+    def begin_again(self) -> None:
+        """Forgets what was measured under a cover that did not suffice."""
+        for values in (self.ratios, self.reference, self.candidate, self.claimed, self.ours, self.theirs):
+            values.clear()
+        self.our_first, self.their_first = FirstCalls([], []), FirstCalls([], [])
+
+    @property
+    def suspected(self) -> bool:
+        """Whether calls on values that were never there stand out."""
+        return bool(remembers(self.our_first, self.their_first, self.kind))
 
     @property
     def refuted(self) -> bool:
@@ -68,4 +83,4 @@ class Rounds:
         proof = self.proof
         if proof is None:
             return "no block was long enough to prove its times"
-        return self.set_aside or self.works_on or remembers(self.our_first, self.their_first, self.kind) or proof.reason
+        return self.set_aside or self.works_on or self.recalls or proof.reason

@@ -16,8 +16,9 @@ MEANWHILE_MS, MEANWHILE_SHARE = 20.0, 0.15
 
 @dataclass
 class Seen:
-    """One block: what its process says (milliseconds of each call, or one median; of the first call on a CPU; of the
-    device after the last event) and what this process's clock saw from order to answer."""
+    """One block: what its process says (milliseconds of each call, or one median; of the first call on a CPU, or,
+    back to back, of the host for each; of the device after the last event) and what this process's clock saw from order
+    to answer."""
 
     wall_ms: float
     milliseconds: list[float] = field(default_factory=list)
@@ -98,7 +99,8 @@ class Sides:
         wall = (time.perf_counter() - begin) * 1e3
         waited = longest_wait(waits, self._waits(self.subject)) + own_wait_ms() - own
         if back_to_back or graph:
-            return Seen(wall, reason=answer.reason[:300])
+            host_ms = credible([answer.first_ms + 1e-9])[0] if back_to_back else 0.0
+            return Seen(wall, first_ms=host_ms, reason=answer.reason[:300])
         times = credible(answer.milliseconds, 1 if summary else calls)
         first, hidden = credible([answer.first_ms + 1e-9])[0], answer.hidden_ms
         hidden = hidden if math.isfinite(hidden) else math.inf

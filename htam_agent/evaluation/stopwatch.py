@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 NO_ERROR, RAISED = 0, -2
 MOST_EVENTS = 16384
 """Calls of one block, at most: the shim's room for pairs of events."""
+LEAD = 16
+"""Flushes more before the first call of a block, so that the host is ahead of the device; as in the C loop."""
 OCCUPYING = 200
 """Flushes that keep a device busy for longer than a host takes to launch a call: some 5 ms."""
 Call = Callable[[], object]
@@ -122,9 +124,11 @@ class Stopwatch:
             times = self._block_events(calls, count, flushes)
         return times, self.kept
 
-    def back_to_back(self, calls: Sequence[Call], count: int) -> None:
-        """`count` calls with nothing between them, and a wait for the device: the harness's clock is outside."""
+    def back_to_back(self, calls: Sequence[Call], count: int) -> float:
+        """`count` calls with nothing between them, and a wait for the device: the harness's clock is outside. Gives
+        the milliseconds that each kept the host, the wait left out."""
         self._make_room(calls)
+        begin = self._clock()
         if self._native is not None:
             self._native.htam_back_to_back(list(calls), len(calls), self.kept, count)
         else:
@@ -132,7 +136,9 @@ class Stopwatch:
                 place = number % len(calls)
                 self.kept[place] = None
                 self.kept[place] = calls[place]()
+        host_ms = (self._clock() - begin) * 1e3 / max(1, count)
         self.synchronize()
+        return host_ms
 
     def occupy(self) -> None:
         """Queues some milliseconds of work on the device's current stream."""
@@ -194,7 +200,7 @@ class Stopwatch:
         for number, (begin, end) in enumerate(zip(begins, ends, strict=True)):
             place = number % len(calls)
             self.kept[place] = None
-            for _ in range(flushes):
+            for _ in range(flushes + (LEAD if flushes and not number else 0)):
                 self._flush.zero_()
             begin.record()
             self.kept[place] = calls[place]()

@@ -99,7 +99,7 @@ def device_lock(name: str, seconds: float = LOCK_SECONDS) -> Iterator[float]:
 
     `name` is "cpu" or "cuda:0". Processes of all users share it. Raises WorkerError when it is not had in `seconds`.
     """
-    path = Path(tempfile.gettempdir()) / f"htam-{name.replace(':', '-')}.lock"
+    path = Path(tempfile.gettempdir()) / lock_name(name)
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except PermissionError:
@@ -108,6 +108,18 @@ def device_lock(name: str, seconds: float = LOCK_SECONDS) -> Iterator[float]:
         yield _wait_for(descriptor, path, seconds)
     finally:
         os.close(descriptor)
+
+
+def lock_name(name: str) -> str:
+    """The lock's file. A GPU's own name is the same for all who see it, its index is not: that stands for it only where
+    the driver's library gives no name."""
+    kind, _, index = name.partition(":")
+    known = ""
+    if kind == "cuda" and index.isdecimal():
+        from htam_agent.backends.nvml import unique_name
+
+        known = unique_name(int(index))
+    return f"htam-{known or name.replace(':', '-')}.lock"
 
 
 def _wait_for(descriptor: int, path: Path, seconds: float) -> float:

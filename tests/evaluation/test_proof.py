@@ -96,28 +96,34 @@ def test_one_honest_block_of_three_vouches_for_no_other_claim() -> None:
 
 
 def test_a_host_that_holds_calls_up_unevenly_accuses_nobody_and_a_lie_gains_nothing() -> None:
-    """60 us in the median, 85 by the outer clock, 119 of a block's wall time; 90 back to back: the flush is hidden."""
+    """60 us in the median, 85 by the outer clock, and no cover hides the host."""
     blocks = [Block(0.060, 119.0, 34.0, 1000)] * 2
     assert prove(blocks, [], 0.060, "cuda").reason
-    proof = prove(blocks, [], 0.060, "cuda", call_ms=0.090)
+    proof = prove(blocks, [], 0.060, "cuda", host_bound=True)
     assert proof.reason == ""
     assert proof.taken_ms == pytest.approx(0.085)
     assert "outer one's time is taken" in proof.describe()
-    assert prove([Block(0.030, 119.0, 34.0, 1000)] * 2, [], 0.030, "cuda", call_ms=0.090).reason, "too much of a lie"
-    assert prove(blocks, [], 0.060, "cuda", call_ms=0.070).reason, "the device, not the host, takes that long"
-    rounds = Rounds("cuda", 3, reference=[0.170] * 6, claimed=[0.060] * 6, ours=blocks, call_ms=0.090)
+    assert prove([Block(0.030, 119.0, 34.0, 1000)] * 2, [], 0.030, "cuda", host_bound=True).reason, "too much of a lie"
+    rounds = Rounds("cuda", 3, reference=[0.170] * 6, claimed=[0.060] * 6, ours=blocks, host_bound=True)
     rounds.take_proven()
     assert rounds.ratios == pytest.approx([2.0] * 6)
     assert not rounds.refuted
 
 
 def test_a_gap_of_microseconds_is_no_lie_and_no_gain() -> None:
-    """A call that waits for the device lets it idle until the next flush."""
+    """A call that waits for the device lets it idle until the next flush; half of 37 us is no gap."""
     blocks = [Block(0.020, 1000 * (0.034 + 0.030), 34.0, 1000)] * 2
-    proof = prove(blocks, [], 0.020, "cuda", call_ms=0.025)
+    proof = prove(blocks, [], 0.020, "cuda")
     assert proof.reason == ""
     assert proof.taken_ms == pytest.approx(0.030)
-    assert prove([Block(0.020, 1000 * (0.034 + 0.040), 34.0, 1000)] * 2, [], 0.020, "cuda", call_ms=0.025).reason
+    assert prove([Block(0.020, 1000 * (0.034 + 0.040), 34.0, 1000)] * 2, [], 0.020, "cuda").reason
+
+
+def test_what_a_process_needs_after_a_wait_is_no_memory() -> None:
+    """The reference's first calls take 12 us more as well, of a kernel that is ten times as long."""
+    theirs = FirstCalls([0.412] * 6, [0.400] * 20)
+    assert remembers(FirstCalls([0.072] * 6, [0.040] * 20), theirs, "cuda") == ""
+    assert "not seen" in remembers(FirstCalls([0.040] * 6, [0.010] * 20), FirstCalls([0.04] * 6, [0.04] * 9), "cuda")
 
 
 def test_one_long_call_does_not_vouch_for_many_short_ones() -> None:

@@ -17,6 +17,7 @@ from htam_agent.evaluation.timing import (
     MOST_CALLS,
     calls_for,
     device_lock,
+    lock_name,
     more_calls,
     order_interval,
     settled,
@@ -100,6 +101,14 @@ def test_the_lock_is_exclusive_and_dies_with_its_owner() -> None:
             assert waited < 1.0
         with device_lock(name), pytest.raises(WorkerError, match="held"), device_lock(name, 0.2):
             pass
+
+
+def test_a_lock_is_named_by_the_gpu_and_not_by_its_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes that see other devices under one index wait for nobody; two indices of one device do."""
+    monkeypatch.setattr("htam_agent.backends.nvml.unique_name", lambda index: {0: "GPU-a", 1: "GPU-a"}.get(index, ""))
+    assert lock_name("cuda:0") == lock_name("cuda:1") == "htam-GPU-a.lock"
+    assert lock_name("cuda:2") == "htam-cuda-2.lock", "the index, where nobody names the device"
+    assert lock_name("cpu") == "htam-cpu.lock"
 
 
 @given(st.floats(0.001, 100), st.floats(0, 200))

@@ -33,7 +33,7 @@ static struct {
   status (*get_limit)(size_t *, int);
 } driver;
 
-enum { MOST_EVENTS = 16384 };
+enum { MOST_EVENTS = 16384, LEAD = 16 };
 static event begins[MOST_EVENTS], ends[MOST_EVENTS];
 static long created;
 
@@ -123,7 +123,9 @@ int htam_block_cpu(PyObject *calls, long turns, PyObject *kept, long first, long
 }
 
 /* `count` calls on stream `where`, each between two events, after `flush` (bytes / 4 words) was written `flushes` times:
-   more than once, so that the device is busy until the host has launched the call. `hidden`: milliseconds for which the device went on after the last event. */
+   more than once, so that the device is busy until the host has launched the call. Before the first call it is written
+   LEAD times more: the host's first calls are its slowest, and what it is ahead then hides later stumbles too.
+   `hidden`: milliseconds for which the device went on after the last event. */
 int htam_block_cuda(PyObject *calls, long turns, PyObject *kept, long count, stream where, unsigned long long flush,
                     size_t words, long flushes, float *times, double *hidden) {
   status status = htam_reserve(count);
@@ -132,7 +134,7 @@ int htam_block_cuda(PyObject *calls, long turns, PyObject *kept, long count, str
     long place = number % turns;
     PyObject *result;
     forget(kept, place);
-    for (long flushed = 0; flushed < flushes; ++flushed)
+    for (long flushed = number || !flushes ? 0 : -LEAD; flushed < flushes; ++flushed)
       if ((status = driver.fill(flush, 0, words, where))) return status;
     if ((status = driver.record(begins[number], where))) return status;
     if (call(calls, turns, kept, place, &result)) return RAISED;
