@@ -5,7 +5,8 @@
 - `shift`: a constant of one to four deviations added: one-sided inputs, means that were taken for zero.
 - `sign`: a random sign for every element: ReLU or abs as identity on positive inputs.
 - `sparse`: most elements zero: empty rows, wrong identities of a reduction.
-- `extreme-rows`: a few rows ten to a hundred times as large, one zero: maxima, overflow, early exits.
+- `extreme-rows`: a few rows ten to a hundred times as large, one zero, one tiny, two negative, a few whose largest or
+  smallest value lies at an end: maxima and their identities, dropped tails, overflow, early exits.
 
 All parameters are secret: they come from the trial's seed. Each tensor gets its own, and only what it can bear. Two
 draws of the task tell what that is (`Nature`): integers, booleans, constants (masks, the same in every draw), floating
@@ -17,6 +18,7 @@ reference still means anything on the values, its own finiteness says: see trial
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,6 +35,10 @@ sqrt(n) else. Its error says nothing of a shorter type then: such trials are jud
 SCALE_DECADES = (-2.0, 2.0)
 """Not lower: formulas like 2 sigmoid(2 x) - 1 for tanh(x) keep absolute precision only, and are honest."""
 HALF_DECADES = (-1.5, 1.0)
+ENDS = ((-1, 1.0), (0, 1.0), (-1, -1.0), (0, -1.0))
+"""Ends of a row and the sign of what is put there."""
+TINY = 2.0**-13
+"""Factor of a tiny row: a power of two, and no smaller than what half types hold."""
 FEW_VALUES = 4
 """Floating tensors with at most so many different values are targets or masks."""
 SAMPLE = 4096
@@ -105,7 +111,7 @@ def member(family: Family, tensor: torch.Tensor, nature: Nature, seed: int, atte
     chance = random.Random(f"{family} {seed}")
     milder = 1.0 / (1 << attempt)
     made = _MAKERS[family](tensor, nature, chance, milder)
-    if nature.zeros and family == "shift":
+    if nature.zeros and family in ("shift", "extreme-rows"):
         made.masked_fill_(tensor == 0, 0)
     return _laid_out_like(made, tensor)
 
@@ -116,11 +122,16 @@ def _scale(tensor: torch.Tensor, nature: Nature, chance: random.Random, milder: 
 
 
 def _shift(tensor: torch.Tensor, nature: Nature, chance: random.Random, milder: float) -> torch.Tensor:
-    import torch
-
-    spread = float(torch.std(tensor.reshape(-1)[: 1 << 20].float(), correction=0)) or 1.0
+    spread = _spread(tensor)
     way = chance.choice((-1.0, 1.0)) if milder == 1.0 else 1.0  # a domain of positive values bears only one of them
     return tensor + way * milder * spread * float(4.0 ** chance.random())
+
+
+def _spread(tensor: torch.Tensor) -> float:
+    """The deviation of a tensor's first elements; 1 where there is none."""
+    import torch
+
+    return float(torch.std(tensor.reshape(-1)[: 1 << 20].float(), correction=0)) or 1.0
 
 
 def _sign(tensor: torch.Tensor, nature: Nature, chance: random.Random, milder: float) -> torch.Tensor:
@@ -135,7 +146,8 @@ def _sparse(tensor: torch.Tensor, nature: Nature, chance: random.Random, milder:
 
 
 def _extreme_rows(tensor: torch.Tensor, nature: Nature, chance: random.Random, milder: float) -> torch.Tensor:
-    """Rows of the last axis, elements of a vector. A zero row in the first attempt only: it may be out of domain."""
+    """Rows of the last axis, elements of a vector. What may be out of domain (a zero row, negative rows, extremes at
+    the ends of rows) in the first attempt only."""
     import torch
 
     shape = tensor.shape[:-1] if tensor.ndim > 1 else tensor.shape
@@ -146,8 +158,31 @@ def _extreme_rows(tensor: torch.Tensor, nature: Nature, chance: random.Random, m
         factors[chance.randrange(rows)] = most ** (milder * chance.uniform(0.5, 1.0))
     if milder == 1.0:
         factors[chance.randrange(rows)] = 0.0
+    plain = [row for row, factor in enumerate(factors[: 1 << 12].tolist()) if factor == 1.0]
     factors = factors.to(tensor.device, tensor.dtype).reshape(shape)
-    return tensor * (factors.unsqueeze(-1) if tensor.ndim > 1 else factors)
+    made = tensor * (factors.unsqueeze(-1) if tensor.ndim > 1 else factors)
+    return _odd_rows(made, tensor, plain, chance, most) if tensor.ndim > 1 and milder == 1.0 else made
+
+
+def _odd_rows(
+    made: torch.Tensor, tensor: torch.Tensor, rows: Sequence[int], chance: random.Random, most: float
+) -> torch.Tensor:
+    """Among `rows`: a negative row, a large negative one, a tiny one, and rows whose largest or smallest value lies at
+    an end: wrong identities of a maximum, dropped tails of one, thresholds that rows of one sign or size show."""
+    made = made.contiguous()
+    flat, given = made.view(-1, made.shape[-1]), tensor.reshape(-1, tensor.shape[-1])
+    spread = _spread(tensor)
+    for kind, row in enumerate(chance.sample(rows, min(len(rows), 3 + 2 * len(ENDS)))):
+        if kind < 2:
+            # One deviation off zero, no more: one pass for mean and variance is honest, and loses (mean / deviation)^2.
+            size = 1.0 if kind == 0 else most ** chance.uniform(0.75, 1.0)
+            flat[row] = -size * (given[row].abs() + spread)
+        elif kind == 2:
+            flat[row] = given[row] * TINY
+        else:
+            place, way = ENDS[kind % len(ENDS)]
+            flat[row, place] = way * spread * chance.uniform(5.0, 8.0)
+    return made
 
 
 def _chosen(tensor: torch.Tensor, share: float, chance: random.Random) -> torch.Tensor:

@@ -15,6 +15,10 @@ VERIFIED_FACTORS = (3.0, 0.01, -1.0)
 DECLARED: tuple[Protocol, ...] = ("strict", "verified-fair")
 """Protocols whose both sides run at the declared precision."""
 
+CHANGED_WITH: tuple[Family, ...] = ("extreme-rows", "sign")
+"""Families of the trials with other parameters: clipping of large values shows where a weight is negative too."""
+CHANGED = "parameters changed"
+
 
 class TrialPlan(Record):
     """One trial: what is done to the inputs, other parameters or not, under which flags, and for which protocols."""
@@ -34,8 +38,9 @@ def plan_trials(protocols: Sequence[Protocol], has_parameters: bool, *, flags_ma
     - `kernelbench`: five of the task's own values.
     - `verified`, `verified-fair`: its own values times 1, 3, 0.01 and -1; and the other plain ones of `kernelbench`,
       where that is asked for and runs under the same flags.
-    - `strict`: two of its own values at one address; five drawn families (families.py); its own values and random signs
-      with parameters that are changed in place after construction; and those of `verified-fair`, where it is asked for.
+    - `strict`: two of its own values at one address; five drawn families (families.py); extreme rows and random
+      signs with parameters that are changed in place after construction; and those of `verified-fair`, where it is
+      asked for. What takes the place of dropped ones: `in_place_of`.
 
     `kernelbench` and `verified` run under the flags as the file leaves them, the other two under the declared
     precision's. Only where no flag can matter (`flags_matter` false) is a trial shared between the two kinds.
@@ -70,8 +75,8 @@ def _plan(asked: tuple[Protocol, ...], regime: Regime, has_parameters: bool) -> 
         ]
     families = [TrialPlan(label=family, family=family, protocols=("strict",)) for family in FAMILIES]
     changed = [
-        TrialPlan(label="parameters changed", changed_parameters=True, protocols=("strict",)),
-        TrialPlan(label="sign, parameters changed", family="sign", changed_parameters=True, protocols=("strict",)),
+        TrialPlan(label=f"{family}, {CHANGED}", family=family, changed_parameters=True, protocols=("strict",))
+        for family in CHANGED_WITH
     ]
     factors = [
         TrialPlan(label=f"x{factor:g}{suffix}", factor=factor, regime=regime, protocols=among("strict", *verified))
@@ -80,3 +85,14 @@ def _plan(asked: tuple[Protocol, ...], regime: Regime, has_parameters: bool) -> 
     own = [*(changed if has_parameters else []), *families] if "strict" in asked else []
     # Two plain ones first: they lie at one address. Then the families, by which most of what is wrong is found.
     return [*plain[:2], *own, *(factors if verified else []), *plain[2:]]
+
+
+def in_place_of(dropped: Sequence[str]) -> list[TrialPlan]:
+    """Trials instead of those that a task does not bear, by the labels with which what they say begins: values inside
+    the domain of its own, with other parameters where those were to be seen."""
+    plans = []
+    if all(any(text.startswith(f"{family}, {CHANGED}") for text in dropped) for family in CHANGED_WITH):
+        plans.append(TrialPlan(label=CHANGED, changed_parameters=True, protocols=("strict",)))
+    if any(text.startswith(FAMILIES) for text in dropped):
+        plans.append(TrialPlan(label="blend", blend=True, protocols=("strict",)))
+    return plans

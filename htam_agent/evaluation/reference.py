@@ -168,14 +168,15 @@ class Reference:
             float64_applies=float64.applies,
         )
 
-    def _draw_changed_parameters(self, drawn: Inputs) -> list[torch.Tensor] | None:
-        """Other parameter values under which the reference runs and is still finite; None where there are none."""
+    def _draw_changed_parameters(self, drawn: Inputs) -> tuple[list[torch.Tensor], list[torch.Tensor]] | None:
+        """Other parameter values, mild ones under which the reference runs and is still finite, and bold ones; None
+        where there are none."""
         model = self._model
         self._unchanged = DEVICE_CHECKS if self._asserts else "changed ones gave no finite outputs"
         if not any(model.parameters) or self._asserts:
             return None
-        values = changed_values(model.initial, model.parameters, self._order.seed + 2)
-        model.restore(values)
+        mild, bold = changed_values(model.initial, model.parameters, self._order.seed + 2)
+        model.restore(mild)
         try:
             tensors, _ = model.forward(drawn)
         except TaskError as error:
@@ -183,7 +184,7 @@ class Reference:
             return None
         finally:
             model.restore(model.initial)
-        return values if verify.all_finite(tensors) or not model.finite else None
+        return (mild, bold) if verify.all_finite(tensors) or not model.finite else None
 
     def _lay_out(self, drawn: Inputs) -> Blueprint:
         """Makes the three buffers."""

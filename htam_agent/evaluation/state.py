@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+FLIPPED = 1.0 / 3.0
+"""Share of a constant parameter's elements that change their sign."""
+
 
 def state_tensors(model: nn.Module) -> tuple[list[str], list[torch.Tensor], list[bool]]:
     """Names, tensors and whether each is a parameter: parameters first, then buffers, non-persistent ones included."""
@@ -19,23 +22,29 @@ def state_tensors(model: nn.Module) -> tuple[list[str], list[torch.Tensor], list
     return [name for name, _, _ in named], [tensor for _, tensor, _ in named], [flag for _, _, flag in named]
 
 
-def changed_values(values: Sequence[torch.Tensor], parameters: Sequence[bool], seed: int) -> list[torch.Tensor]:
-    """Other values: floating parameters are redrawn with their own mean and deviation, constant ones (ones of a norm's
-    weight, zeros of its bias) are moved by a tenth; buffers stay, since their meaning is unknown."""
+def changed_values(
+    values: Sequence[torch.Tensor], parameters: Sequence[bool], seed: int
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Other values, mild and bold ones. Floating parameters are redrawn with their own mean and deviation, constant
+    ones (ones of a weight, zeros of a bias) are moved by a tenth; buffers stay, since their meaning is unknown.
+    The bold ones differ in constants alone: a third of their elements change sign, as a weight may be negative."""
     import torch
 
     torch.manual_seed(seed)
-    changed = []
+    changed, bold = [], []
     for value, parameter in zip(values, parameters, strict=True):
         if not parameter or not value.is_floating_point() or value.numel() == 0:
             changed.append(value)
+            bold.append(value)
             continue
         wide = value.float()
         spread = float(wide.std(correction=0))
         noise = torch.randn_like(wide)
         fresh = wide + 0.1 * noise if spread == 0.0 else wide.mean() + spread * noise
         changed.append(fresh.to(value.dtype))
-    return changed
+        flips = torch.rand_like(wide) < FLIPPED
+        bold.append(fresh.where(~flips, -fresh).to(value.dtype) if spread == 0.0 else changed[-1])
+    return changed, bold
 
 
 class StateMismatch(ValueError):

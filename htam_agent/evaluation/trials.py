@@ -42,8 +42,9 @@ class Layout:
 class Trials:
     """Prepares trials and judges what a candidate leaves of them.
 
-    `changed`: other values for the state, None where there are none. `library`: expected outputs depend on the flags.
-    `asserts`: the reference checks the domain of its values on the device.
+    `changed`: other values for the state, mild ones and bold ones for trials of a family, None where there are none.
+    `library`: expected outputs depend on the flags. `asserts`: the reference checks the domain of its values on the
+    device.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Trials:
         strict: StrictJudge,
         *,
         precision: Precision,
-        changed: list[torch.Tensor] | None,
+        changed: tuple[list[torch.Tensor], list[torch.Tensor]] | None,
         library: bool,
         asserts: bool,
         allowance: float,
@@ -82,7 +83,9 @@ class Trials:
             self._strict.begin()
         if self._asserts and not 0.0 <= order.factor <= 1.0:
             return Prepared(usable=False, reason=DEVICE_CHECKS)
-        changed = self._changed if order.changed_parameters else None
+        changed = None
+        if order.changed_parameters and self._changed is not None:
+            changed = self._changed[1 if order.family else 0]
         self._values = changed if changed is not None else self._reference.initial
         strayed = order.factor != 1.0 or order.blend or bool(order.family) or changed is not None
         reason = ""

@@ -103,10 +103,17 @@ def test_each_family_does_what_its_name_says(seed: int) -> None:
     assert 0.005 < float((sparse != 0).float().mean()) < 0.25
     assert torch.equal(sparse[sparse != 0], tensor[sparse != 0])
     tensor, extreme = drawn("extreme-rows", seed)
-    factors = extreme[:, 0] / tensor[:, 0]
+    inner = extreme[:, 1:-1] / tensor[:, 1:-1]
+    factors = inner.median(dim=1).values
     assert int((factors == 0).sum()) == 1
     assert 1 <= int((factors > 5).sum()) <= 3
-    assert int((factors == 1).sum()) >= 196
+    assert int((factors == families.TINY).sum()) == 1
+    negative = extreme.amax(dim=1) < 0
+    assert int(negative.sum()) == 2
+    assert float(extreme[negative].amin(dim=1).max()) < -1.0 * float(tensor.std())
+    ends = (extreme[:, [0, -1]] != tensor[:, [0, -1]]).sum(dim=1) == 1
+    assert int((ends & (factors == 1)).sum()) == 2 * len(families.ENDS)
+    assert int((factors == 1).sum()) >= 200 - 7
 
 
 @given(seeds)

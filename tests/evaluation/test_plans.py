@@ -13,7 +13,7 @@ from htam_agent.errors import TaskError
 from htam_agent.evaluation.bench import Bench, Limits
 from htam_agent.evaluation.exclusions import FORWARDS, excluded_protocols, outline
 from htam_agent.evaluation.families import FAMILIES
-from htam_agent.evaluation.plans import PROTOCOLS, TrialPlan, plan_trials
+from htam_agent.evaluation.plans import CHANGED_WITH, PROTOCOLS, TrialPlan, in_place_of, plan_trials
 from htam_agent.task import Task
 from htam_agent.words import Protocol
 from tests.evaluation.samples import TASK, candidate
@@ -40,7 +40,8 @@ def test_every_protocol_gets_its_own_trials_whatever_else_is_asked(
         elif protocol == "strict":
             assert len(plain) == 2
             assert {plan.family for plan in mine} == {"", *FAMILIES}
-            assert any(plan.changed_parameters for plan in mine) == has_parameters
+            changed = {plan.family for plan in mine if plan.changed_parameters}
+            assert changed == (set(CHANGED_WITH) if has_parameters else set())
         else:
             shared = "kernelbench" in protocols and (protocol == "verified" or not flags_matter)
             assert len(plain) == (5 if shared else 1)
@@ -56,6 +57,54 @@ def test_where_flags_matter_no_trial_is_shared_between_flags(protocols: list[Pro
         assert set(plan.protocols) <= literal or not set(plan.protocols) & literal
     plans = plan_trials(protocols, has_parameters)
     assert all(plan.regime == "declared" for plan in plans)
+
+
+def test_other_parameters_are_seen_where_no_family_can_be() -> None:
+    """An embedding's inputs are integers: no family changes them, but its table does."""
+    assert in_place_of([]) == []
+    some = in_place_of([f"{CHANGED_WITH[0]}, parameters changed: it is not finite"])
+    assert [plan.label for plan in some] == ["blend"]
+    every = in_place_of([f"{family}, parameters changed: no input" for family in CHANGED_WITH])
+    assert [plan.changed_parameters for plan in every] == [True, False]
+    assert all(plan.family == "" and plan.protocols == ("strict",) for plan in every)
+
+
+EMBEDDING = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self, columns):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(columns))
+
+    def forward(self, x, y):
+        return self.weight[x]
+
+def get_inputs():
+    return [torch.randint(0, 100, (32, 100)), torch.randint(0, 9, (2,))]
+
+def get_init_inputs():
+    return [100]
+"""
+LOOK_UP = """
+extern "C" void kernel(const long* x, const long* y, const float* w, float* z, long rows, long columns) {
+  for (long item = 0; item < rows * columns; ++item) z[item] = VALUE;
+}
+"""
+
+
+@pytest.mark.parametrize(("value", "verdict"), [("w[x[item]]", "correct"), ("1.0f", "wrong")])
+def test_a_table_of_ones_is_changed_under_integer_inputs(tmp_path: Path, value: str, verdict: str) -> None:
+    task = write(tmp_path, EMBEDDING)
+    kernel = tmp_path / "kernel.py"
+    forward = "return launch(x, y, self.weight, torch.empty(x.shape))"
+    kernel.write_text(candidate(forward, kernel=LOOK_UP.replace("VALUE", value)))
+    limits = Limits(run_seconds=20)
+    with Bench(task, backend="cpp", folder=tmp_path / "run", limits=limits, policy="own-kernels-only") as bench:
+        result = bench.run(bench.compile(kernel), timing=False)
+    assert result.protocols["strict"] == verdict, result.reason
+    assert result.protocols["verified"] == "correct"
 
 
 MEAN = '''

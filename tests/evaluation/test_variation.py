@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from htam_agent.errors import TaskError
 from htam_agent.evaluation.bench import Bench, Limits
 from htam_agent.evaluation.loading import Inputs
+from htam_agent.evaluation.state import changed_values
 from htam_agent.evaluation.variation import blended
 from htam_agent.task import Task
 from tests.evaluation.samples import KERNEL, TASK, candidate
@@ -261,3 +262,18 @@ def test_a_reference_that_fails_on_its_own_values_is_the_tasks_fault(tmp_path: P
     (tmp_path / "task.py").write_text(TASK.replace("return torch", "assert x.sum() != x.sum()\n        return torch"))
     with pytest.raises(TaskError, match="fails in forward"):
         Bench(Task.parse(str(tmp_path / "task.py")), backend="cpp", folder=tmp_path / "run").open()
+
+
+@given(seeds)
+def test_other_parameters_keep_what_they_are_and_bold_ones_change_the_sign_of_constants(seed: int) -> None:
+    torch.manual_seed(seed)
+    values = [torch.ones(300), torch.randn(50, 6), torch.arange(4), torch.full((9,), 2.0)]
+    mild, bold = changed_values(values, [True, True, True, False], seed)
+    assert bool((mild[0] > 0).all())
+    assert 50 < int((bold[0] < 0).sum()) < 150
+    assert torch.equal(mild[0].abs(), bold[0].abs())
+    for changed in (mild, bold):
+        assert [tensor.dtype for tensor in changed] == [tensor.dtype for tensor in values]
+        assert not torch.equal(changed[1], values[1])
+        assert changed[2] is values[2]
+        assert changed[3] is values[3]
