@@ -68,11 +68,13 @@ def figures(name: str, way: Call, known: list, terms: int) -> dict[str, object]:
         dtype = dtype_name(actual.dtype)
         each.append((case, measure(actual, reference, exact, moved, terms)))
     if each[0][1].count <= FEW:
+        each = [pair for pair in each if pair[0] not in families.EQUAL_TERMS]
         total = each[0][1]
         for _, errors in each[1:]:
             total = total.pooled(errors)
         each = [("all cases together", total)]
-    worst = max(each, key=lambda pair: pair[1].excess(dtype))
+    ruled = [pair for pair in each if pair[0] not in families.EQUAL_TERMS]  # the others: by the tolerance alone
+    worst = max(ruled, key=lambda pair: pair[1].excess(dtype))
     unit = accuracy.UNIT[dtype]
     return {
         "kernel": name,
@@ -101,7 +103,10 @@ def condemned(kernels: Sequence[dict[str, object]], factor: float, floor: float,
                 return True
         return False
 
-    return sum(any(wrong(case, kernel["terms"]) for case in kernel["cases"]) for kernel in kernels)
+    return sum(
+        any(wrong(case, kernel["terms"]) for case in kernel["cases"] if case["case"] not in families.EQUAL_TERMS)
+        for kernel in kernels
+    )
 
 
 def summary(kernels: Sequence[dict[str, object]]) -> dict[str, object]:
@@ -150,12 +155,31 @@ def main() -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     found = json.loads(out.read_text())["kernels"] if out.exists() else []
     done = {kernel["kernel"] for kernel in found}
-    deadline = time.monotonic() + options.budget_seconds
+    begin = time.monotonic()
+    deadline = begin + options.budget_seconds
 
     def keep() -> None:
         names = {"torch": torch.__version__, "device": torch.cuda.get_device_name() if device == "cuda" else "cpu"}
         out.write_text(json.dumps({"summary": summary(found), **names, "kernels": found}, indent=1) + "\n")
 
+    def templates(kind: str) -> None:
+        before: tuple[object, list, int] = (None, [], 1)
+
+        def wanted(name: str) -> bool:
+            return name.endswith(kind) and name not in done and time.monotonic() < deadline
+
+        for name, model, draw, kernel in template_kernels(options.backend, device, wanted):
+            if before[0] is not model:
+                before = (model, *with_moved(model, copy.deepcopy(model).double(), draw, device))
+            found.append(figures(name, kernel, before[1], before[2]))
+            done.add(name)
+            keep()
+
+    # A GPU's own kernels first: the sums by hand take thousands of launches each, and a short budget ends in them.
+    for kind in (": plain", "") if options.backend == "cuda" else ():
+        deadline = begin + options.budget_seconds * (0.3 if kind else 0.6)
+        templates(kind)
+    deadline = begin + options.budget_seconds
     for name, operator in all_operators().items():
         wanted = {way: call for way, call in operator.ways.items() if f"{name}: {way}" not in done}
         if not wanted or time.monotonic() > deadline:
@@ -164,14 +188,7 @@ def main() -> None:
         found += [figures(f"{name}: {way}", call, known, terms) for way, call in wanted.items()]
         keep()
         print(f"{len(found)} kernels, {name}", flush=True)
-    before: tuple[object, list, int] = (None, [], 1)
-    for name, model, draw, kernel in template_kernels(options.backend, device):
-        if name in done or time.monotonic() > deadline:
-            continue
-        if before[0] is not model:
-            before = (model, *with_moved(model, copy.deepcopy(model).double(), draw, device))
-        found.append(figures(name, kernel, before[1], before[2]))
-        keep()
+    templates("")
     print(json.dumps(summary(found)["quantiles"], indent=1))
     print(f"{len(found)} kernels; beyond the rule: {[k['kernel'] for k in found if k['excess'] > 1.0]}")
 

@@ -30,8 +30,10 @@ def load(path: Path, name: str) -> ModuleType:
     return module
 
 
-def template_kernels(backend_name: str, device: str) -> Iterator[tuple[str, torch.nn.Module, list, Callable]]:
-    """(name, reference model, inputs maker, kernel's model) for every plan that renders and builds."""
+def template_kernels(
+    backend_name: str, device: str, wanted: Callable[[str], bool]
+) -> Iterator[tuple[str, torch.nn.Module, list, Callable]]:
+    """(name, reference model, inputs maker, kernel's model) for every plan whose name is wanted, renders and builds."""
     from htam_agent.backends.base import DefaultLimits
     from htam_agent.backends.registry import backend
     from htam_agent.coding.lowering import lower
@@ -60,6 +62,8 @@ def template_kernels(backend_name: str, device: str) -> Iterator[tuple[str, torc
             plans.append((f"{len(plans)} strategies up to {name}", grown))
         seen = set()
         for name, plan in plans:
+            if not wanted(f"template, {task.stem}: {name}"):
+                continue
             try:
                 source = coder._engine.render(renderer, operator, program, plan, strategies).source
             except (RenderError, KeyError, ValueError):
