@@ -22,7 +22,8 @@ Numerical Algorithms, 1.6): y' is the float64 result of inputs each moved by hal
 times rms(y' - y) and max|y' - y| are allowed as well. A stable algorithm may be as wrong as one rounding of its inputs.
 
 Outputs of few elements (a scalar loss) tell nothing by one error: a reference may be right by chance. Their errors are
-pooled over all trials of an evaluation, relative to each trial's own s, and judged at the end.
+pooled over all trials of an evaluation, relative to each trial's own s, and judged at the end by a floor of their own,
+FEW_FLOOR + FEW_FLOOR_OF_SUMS sqrt(n): what a shorter type does to them averages out more than that of a plain loop.
 
 FACTOR and the floors are calibrated on honest kernels: benchmarks/honest_errors.py, docs/decisions.md.
 """
@@ -50,6 +51,9 @@ MAX_SHARE = 2.0
 UNIT = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 FEW = 256
 """Outputs with at most so many elements are judged by errors that are pooled over trials."""
+FEW_FLOOR = 32.0
+FEW_FLOOR_OF_SUMS = 1.0 / 16.0
+"""Units: plain loops over 1000 and 8000 terms are off by 5 and 10; rounding errors of unequal terms grow as sqrt(n)."""
 NOISE_FACTOR = 30.0
 """In place of FACTOR where the reference returns noise: it is as large as the order of its summands makes it."""
 NOISE = 0.05
@@ -72,6 +76,8 @@ class Errors(Letter):
     condition_most: float = 0.0
     peak: float = 0.0
     terms: int = 1
+    few: bool = False
+    """Of outputs with at most FEW elements."""
 
     def pooled(self, other: Errors) -> Errors:
         """Both together."""
@@ -126,7 +132,11 @@ class Errors(Letter):
         """The floor in units in the last place; the highest one against float32, whose own error is unknown."""
         if dtype != "float32":
             return RMS_FLOOR[dtype]
-        return HIGHEST_FLOOR if single else min(HIGHEST_FLOOR, RMS_FLOOR[dtype] + FLOOR_OF_SUMS * self.terms)
+        if single:
+            return HIGHEST_FLOOR
+        if self.few:
+            return min(HIGHEST_FLOOR, FEW_FLOOR + FEW_FLOOR_OF_SUMS * math.sqrt(self.terms))
+        return min(HIGHEST_FLOOR, RMS_FLOOR[dtype] + FLOOR_OF_SUMS * self.terms)
 
     def ratios(self, dtype: str) -> tuple[float, float]:
         """The candidate's error in multiples of the reference's (RMS, maximum), each at least half a unit."""
@@ -224,6 +234,7 @@ class _Sums:
             condition_most=most[2],
             peak=self.peak / scale,
             terms=terms,
+            few=self.count <= FEW,
         )
 
 
