@@ -21,7 +21,7 @@ def processor_ms(pid: int) -> float:
     """Milliseconds of processor time that `pid` and its descendants which live now have taken, threads that have ended
     included. By the kernel's clock of each process: some microseconds, however many threads there are."""
     total = 0.0
-    for process in _family(pid):
+    for process in family(pid):
         with contextlib.suppress(OSError):  # it ended meanwhile
             total += time.clock_gettime_ns(_clock_of(process)) / 1e6
     return total
@@ -30,7 +30,7 @@ def processor_ms(pid: int) -> float:
 def waits_ms(pid: int) -> dict[int, float]:
     """Milliseconds that each thread of `pid` and of its descendants has been ready to run and had no processor."""
     waits = {}
-    for process in _family(pid):
+    for process in family(pid):
         for thread in _threads(process):
             with contextlib.suppress(OSError, ValueError, IndexError):
                 waits[int(thread)] = int(_read(f"/proc/{process}/task/{thread}/schedstat").split()[1]) / 1e6
@@ -76,7 +76,7 @@ _families: dict[int, tuple[str, list[int]]] = {}
 FAMILIES_KEPT = 16
 
 
-def _family(pid: int) -> list[int]:
+def family(pid: int) -> list[int]:
     """The process and its descendants. A look at all of their threads, which takes a millisecond for a hundred, is
     needed only where a process or thread was started somewhere since the last one."""
     newest = _newest()

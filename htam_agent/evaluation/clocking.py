@@ -17,7 +17,7 @@ from htam_agent.evaluation.activity import works_on
 from htam_agent.evaluation.cover import MOST_FLUSHES, Cover, cover_for, joined
 from htam_agent.evaluation.judge import Reference, Stop, Subject, Verification
 from htam_agent.evaluation.messages import Answer, Blueprint, Measure, Order, Prepare, Trial, Variant
-from htam_agent.evaluation.proof import FirstCalls, remembers
+from htam_agent.evaluation.proof import FirstCalls, ShortBlocks, remembers
 from htam_agent.evaluation.rounds import Rounds
 from htam_agent.evaluation.sides import Seen, Sides
 from htam_agent.evaluation.timing import (
@@ -43,6 +43,11 @@ HOST_MS, HOST_CALLS = 4.0, 200
 """Calls back to back for about this long, and no more than fit the device's queue, say what one costs the host."""
 MOST_DOUBLINGS = 2
 """More flushes where the clocks part, before it counts against the claim."""
+OVERWRITE_SHARE = 0.5
+"""Of the comparisons, before which the shared inputs are overwritten: nothing can be computed from them any more."""
+HANDING_MS = 1.5
+HANDING_BYTES_PER_MS = {"cpu": 1e6, "cuda": 2e8}
+"""Handing outputs over is a message there and back and a copy, at a rate that is a fraction of any machine's."""
 SECOND_LOOKS = 6
 """Rounds that look again whether calls on values that were never there stand out."""
 PROOF_ROUNDS = {"cpu": (1, 3, 5), "cuda": (2, 5)}
@@ -91,6 +96,7 @@ class Clocking:
         """
         self._sides = Sides(self._reference, self._subject, variant, self._kind)
         rounds = Rounds(self._kind, 1 if self._alone else self._plan.slots)
+        rounds.handing_limit_ms = HANDING_MS + self._plan.output_bytes / HANDING_BYTES_PER_MS[self._kind]
         self._begin(rounds)
         deadline, robust = time.monotonic() + BUDGET_SECONDS[self._kind], ROBUST_ROUNDS[self._kind]
         while len(rounds.ratios) < MOST_ROUNDS:
@@ -186,7 +192,7 @@ class Clocking:
 
     def _our_blocks(self, rounds: Rounds, turns: int) -> list[float]:
         """Calls on values that were never there, then two blocks' worth, cut at a place that is drawn."""
-        fresh = self._our_block(rounds, turns, turns).milliseconds[1:] if turns > 1 else []
+        fresh = self._short_blocks(rounds, turns) if turns > 1 else []
         if fresh and self._random.random() < FRESH_SHARE:
             self._compare_a_call(rounds, turns)
         whole = 2 * self._our_calls
@@ -200,12 +206,23 @@ class Clocking:
             if turns == 1 and not taken[1:] and self._kind == "cpu":
                 rounds.our_first = _added(rounds.our_first, [seen.first_ms], seen.milliseconds)
             if compare:
-                self._compare_a_call(rounds, min(turns, calls))
+                last = calls == whole - cut and self._random.random() < OVERWRITE_SHARE
+                self._compare_a_call(rounds, min(turns, calls), overwrite=last)
             if turns == 1 and not self._alone:
                 self._refresh(turns)  # few calls, each on values that were never there
         if fresh:
             rounds.our_first = _added(rounds.our_first, fresh, taken)
         return taken
+
+    def _short_blocks(self, rounds: Rounds, turns: int) -> list[float]:
+        """One call on each new set of inputs, the candidate's first; milliseconds of its calls but the first."""
+        if rounds.short is None or rounds.short.calls != turns:
+            rounds.short = ShortBlocks(turns)
+        seen = self._our_block(rounds, turns, turns)
+        rounds.short.ours.append(seen.wall_ms)
+        rounds.short.theirs.append(self._sides.theirs(turns, turns, flushes=self._flushes).wall_ms)
+        rounds.short.empty.append(self._sides.theirs(turns, turns, empty=True, flushes=self._flushes).wall_ms)
+        return seen.milliseconds[1:]
 
     def _our_block(self, rounds: Rounds, calls: int, turns: int) -> Seen:
         seen = self._sides.ours(calls, turns, flushes=self._flushes)
@@ -254,7 +271,7 @@ class Clocking:
             calls = min(MOST_PROOF_CALLS[self._kind], math.ceil(calls * 1.2 * wanted / max(seen.wall_ms, 1e-3)))
             seen = self._sides.ours(calls, turns, summary=True, flushes=self._flushes)
         if not self._alone:
-            self._compare_a_call(rounds, min(turns, calls))
+            self._compare_a_call(rounds, min(turns, calls), overwrite=True)
         empty = self._sides.theirs(calls, turns, empty=True, summary=True, flushes=self._flushes)
         return _block(seen, empty, calls, self._kind)
 
@@ -278,9 +295,11 @@ class Clocking:
             self._look_again(rounds, turns)
         calls = max(turns, self._our_calls)
         self._sides.ours(calls, turns, flushes=self._flushes)
-        rounds.works_on = works_on(self._subject.worker.pid) or self._sides.works_meanwhile
+        with self._subject.awake():
+            rounds.works_on = works_on(self._subject.worker.pid) or self._sides.works_meanwhile
         if not self._alone:
-            self._compare_a_call(rounds, turns)
+            self._compare_a_call(rounds, turns, overwrite=True)
+        rounds.unstoppable = self._subject.unstoppable
 
     def _look_again(self, rounds: Rounds, turns: int) -> None:
         """Whether results are kept is only said when it shows again: behind twice the flushes, on blocks of the same
@@ -299,25 +318,33 @@ class Clocking:
             theirs, ours = _added(theirs, blocks[0], blocks[2]), _added(ours, blocks[1], blocks[3])
         rounds.recalls = remembers(ours, theirs, self._kind)
 
-    def _compare_a_call(self, rounds: Rounds, turns: int) -> None:
+    def _compare_a_call(self, rounds: Rounds, turns: int, *, overwrite: bool = False) -> None:
         """Judges the outputs of the last call on a slot that is drawn now. Where calls move inputs or state on, that is
-        one more call, timed like the others and on both as they were."""
+        one more call, timed like the others and on both as they were.
+
+        `overwrite`: the inputs get other values first, for a file that would begin to compute when it is asked for its
+        outputs; its processes are stopped meanwhile.
+        """
         begin = time.monotonic()
+        overwrite = overwrite and not self._alone
         slot = self._random.randrange(turns)
         values = self._values[slot].model_copy(update={"expect": True, "write": self._writes_inputs})
+        if overwrite:
+            self._refresh(len(self._values))
         if not self._reference.prepare(values).usable:
             rounds.skipped += 1
             return
         if self._alone:
             self._subject.order(Order(measure=Measure(calls=1, alone=True)), "time")
         answer = self._subject.order(Order(hand_over=True, kept=slot), "time")
-        self._judge(answer, "a timed call", state=False, slot=slot)
+        rounds.handing_ms.append(self._subject.wall_ms)
+        self._judge(answer, "a timed call", state=False, slot=slot, overwritten=overwrite)
         rounds.compared += 1
         self._comparing = time.monotonic() - begin
 
-    def _judge(self, answer: Answer, label: str, state: bool, slot: int = 0) -> None:
+    def _judge(self, answer: Answer, label: str, state: bool, slot: int = 0, *, overwritten: bool = False) -> None:
         place = slot * self._plan.slot_bytes
-        self._verification.judge(answer, label, [self._protocol], place, state=state)
+        self._verification.judge(answer, label, [self._protocol], place, state=state, overwritten=overwritten)
         if self._verification.verdicts[self._protocol] != "correct":
             raise Stop("wrong", "time", self._verification.reasons[self._protocol])
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pydantic import BaseModel
@@ -17,6 +18,7 @@ from htam_agent.errors import TaskError, WorkerError
 from htam_agent.evaluation.accuracy_report import AccuracyReport
 from htam_agent.evaluation.channel import Garbled
 from htam_agent.evaluation.families import EQUAL_TERMS
+from htam_agent.evaluation.freezing import freeze, thaw
 from htam_agent.evaluation.messages import (
     SHIFT_BYTES,
     SHIFTS,
@@ -120,6 +122,11 @@ class Subject:
         self.stages = stages or StageClock()
         self._limits = limits
         self._begin = time.monotonic()
+        self.frozen = False
+        self.wall_ms = 0.0
+        """Of the last order: from sending it to the arrival of the answer."""
+        self.unstoppable = ""
+        """Why its processes could not be stopped between two orders; empty where they were."""
 
     def left(self) -> float:
         """Seconds until the total limit."""
@@ -139,7 +146,7 @@ class Subject:
             raise Stop("failed", stage, f"the evaluation took longer than {self._limits.total_seconds:g} s in all")
         try:
             with self.stages.stage(f"candidate {kind_of(order)}"):
-                answer = self.worker.ask(order, Answer, limit, descriptors)
+                answer = self._ask(order, limit, descriptors)
         except Hung as error:
             named = " (the setting run_seconds)" if limit == self._limits.run_seconds else ""
             raise Stop("failed", stage, f"hang: {error} with its process group{named}") from error
@@ -152,6 +159,26 @@ class Subject:
         if not answer.ok:
             raise Stop("failed", stage, answer.reason, answer.evidence)
         return answer
+
+    def _ask(self, order: Order, limit: float, descriptors: Sequence[int]) -> Answer:
+        """The answer, between which and the next order its processes are stopped (freezing.py)."""
+        if self.frozen:
+            thaw(self.worker.pid)
+        begin = time.perf_counter()
+        answer = self.worker.ask(order, Answer, limit, descriptors)
+        self.wall_ms = (time.perf_counter() - begin) * 1e3
+        self.unstoppable = self.unstoppable or freeze(self.worker.pid)
+        self.frozen = True
+        return answer
+
+    @contextmanager
+    def awake(self) -> Iterator[None]:
+        """Its processes go on inside, unasked: to see whether any of them does something."""
+        thaw(self.worker.pid)
+        try:
+            yield
+        finally:
+            freeze(self.worker.pid)
 
 
 class Verification:
@@ -280,6 +307,7 @@ class Verification:
         *,
         slot: int = 0,
         exact: bool = False,
+        overwritten: bool = False,
     ) -> None:
         """Has the reference compare what the candidate left in shared memory, and notes it."""
         if answer.outputs is None:
@@ -292,6 +320,7 @@ class Verification:
             slot=slot,
             state=state,
             exact=exact,
+            overwritten=overwritten,
         )
         judged = self._reference.judge(order)
         if "strict" in wanted:

@@ -158,6 +158,8 @@ class Judge(Letter):
     slot: int = 0
     exact: bool = False
     """Compare with float64 too (strict)."""
+    overwritten: bool = False
+    """The shared inputs hold other values by now."""
 
 
 class Measured(Letter):

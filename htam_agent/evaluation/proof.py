@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 BAND = {"cpu": 0.08, "cuda": 0.05}
 """Part of a claimed time by which the outer clock may be above it."""
@@ -180,6 +180,43 @@ class FirstCalls:
         if not self.fresh or not self.again:
             return 0.0
         return max(0.0, statistics.median(self.fresh) - statistics.median(self.again))
+
+
+@dataclass(frozen=True)
+class ShortBlocks:
+    """Wall time of blocks of one call for each set of inputs, all of them new: milliseconds from order to answer, of
+    the candidate's, of the reference's, and of empty ones.
+
+    What such a block is asked for can be neither remembered (its values were never there), nor computed before (its
+    processes were stopped), nor left out (the outputs of any of its calls may be asked for).
+    """
+
+    calls: int
+    ours: list[float] = field(default_factory=list)
+    theirs: list[float] = field(default_factory=list)
+    empty: list[float] = field(default_factory=list)
+
+
+SHORT_SHARE, SHORT_MS = 0.3, 0.1
+"""Part, and milliseconds, by which a call of a short block may be above the claim: a message is part of it."""
+
+
+def left_out(short: ShortBlocks, claimed_ms: float, their_ms: float) -> str:
+    """Why calls of long blocks seem to be left out, remembered, or put off: where a block can do none of this, the
+    harness's clock sees more than is claimed, and more than the reference beside it explains. Empty when it does not.
+    The quickest block of each kind counts, since others only have been disturbed."""
+    if not (short.ours and short.theirs and short.empty):
+        return ""
+    empty = min(short.empty)
+    ours, theirs = (max(0.0, min(walls) - empty) / short.calls for walls in (short.ours, short.theirs))
+    usual = max(1.0, theirs / max(their_ms, 1e-9))
+    allowed = claimed_ms * (1.0 + SHORT_SHARE) * min(usual, 2.0) + 2.0 * max(0.0, theirs - their_ms) + SHORT_MS
+    if ours <= allowed:
+        return ""
+    return (
+        f"a call is claimed to take {claimed_ms:.4g} ms; in blocks of {short.calls} calls on new values, none of which "
+        f"can be left out, the harness's clock saw {ours:.4g} ms (allowed: {allowed:.4g} ms)"
+    )
 
 
 FRESH_BAND = {"cpu": 0.5, "cuda": 0.3}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from dataclasses import dataclass, field
 
-from htam_agent.evaluation.proof import Block, FirstCalls, Proof, prove, remembers
+from htam_agent.evaluation.proof import Block, FirstCalls, Proof, ShortBlocks, left_out, prove, remembers
 
 
 @dataclass
@@ -36,6 +37,13 @@ class Rounds:
     """Before each call, in the end (cuda)."""
     recalls: str = ""
     """Why it seems to keep results, after a second look."""
+    unstoppable: str = ""
+    """Why the candidate's processes could not be stopped while it was not its turn."""
+    handing_ms: list[float] = field(default_factory=list)
+    """What handing the outputs of one call over took."""
+    handing_limit_ms: float = math.inf
+    short: ShortBlocks | None = None
+    """Blocks in which no call can be left out; None with one set of inputs."""
     works_on: str = ""
     """Why the candidate's process is not done when it says so."""
 
@@ -63,6 +71,7 @@ class Rounds:
         for values in (self.ratios, self.reference, self.candidate, self.claimed, self.ours, self.theirs):
             values.clear()
         self.our_first, self.their_first = FirstCalls([], []), FirstCalls([], [])
+        self.short = None
 
     @property
     def suspected(self) -> bool:
@@ -83,4 +92,13 @@ class Rounds:
         proof = self.proof
         if proof is None:
             return "no block was long enough to prove its times"
-        return self.set_aside or self.works_on or self.recalls or proof.reason
+        late = ""
+        if self.handing_ms and min(self.handing_ms) > self.handing_limit_ms:
+            late = (
+                f"handing over the outputs of a call takes {min(self.handing_ms):.4g} ms at least, where copying them "
+                f"takes less than {self.handing_limit_ms:.4g} ms: they may be computed then"
+            )
+        skipped = ""
+        if self.short is not None and self.candidate:
+            skipped = left_out(self.short, statistics.median(self.candidate), statistics.median(self.reference))
+        return self.unstoppable or late or skipped or self.set_aside or self.works_on or self.recalls or proof.reason

@@ -192,7 +192,8 @@ class Trials:
             findings[protocol] = findings[known] if known else self._judge_outputs(actual, protocol, order.exact)
         if "strict" in findings:
             place = order.shift + order.slot * self._layout.slot_bytes
-            after = [*self._judge_inputs(place), *(self._judge_state() if order.state else [])]
+            inputs = [] if order.overwritten else self._judge_inputs(place)
+            after = [*inputs, *(self._judge_state() if order.state else [])]
             findings["strict"] = [*findings["strict"], *after]
         judged = Judged(findings=findings)
         if "strict" not in findings:

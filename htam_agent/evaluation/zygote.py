@@ -181,8 +181,10 @@ def _import_everything() -> None:
     launch_counting.load()  # before torch, which is to bind to it
     from htam_agent.evaluation import building, confinement, own_processes, reference  # noqa: F401
     from htam_agent.evaluation.candidate import warm_up
+    from htam_agent.evaluation.stopwatch import native_clock
 
     warm_up()
+    native_clock()  # here, where its file can be read: workers find it loaded
     if importlib.util.find_spec("cuda") is not None and importlib.util.find_spec("cuda.bindings") is not None:
         _load_cuda_libraries()
         own_processes.why_no_own_proc()  # answered once, for every worker
