@@ -6,9 +6,9 @@ candidate worker: Order and Answer; main <-> build child: BuildOrder and Built.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from htam_agent.evaluation.accuracy import Errors
 from htam_agent.evaluation.channel import Letter
@@ -359,6 +359,12 @@ class Answer(Letter):
     """What the file opened, loaded and started since it was first asked for (see auditing.py)."""
     unlaunched: bool = False
     """The file keeps a list LAUNCHES as our launcher does, and nothing is in it."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.outputs is not None and list(self.outputs.indices()) != list(range(len(self.tensors))):
+            raise ValueError("the tensors of the outputs are not those that are described")
+        return self
 
 
 class Built(Letter):

@@ -7,9 +7,9 @@ Nothing is pickled: containers and plain values travel as a `Tree` (JSON), tenso
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from htam_agent.evaluation.channel import Letter
 
@@ -23,6 +23,10 @@ PIECE = {"cpu": 1 << 16, "cuda": 1 << 24}
 """Elements of one piece: on a CPU its temporaries stay in the cache, on CUDA a piece is worth its launches."""
 
 Kind = Literal["tensor", "value", "dtype", "list", "tuple", "dict"]
+DEEPEST = 32
+"""Levels of containers in a tree: JSON of more is not read by every reader."""
+LARGEST = 1 << 62
+"""Sizes, strides and offsets under it are added up in 64 bits; no memory is as large."""
 
 
 class Tree(Letter):
@@ -33,6 +37,29 @@ class Tree(Letter):
     value: bool | int | float | str | None = None
     items: list[Tree] = Field(default_factory=list)
     keys: list[str] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if len(self.keys) != (len(self.items) if self.kind == "dict" else 0) or len(set(self.keys)) != len(self.keys):
+            raise ValueError("a dict has one key, of its own, for each item, and nothing else has keys")
+        if self.items and self.kind not in ("list", "tuple", "dict"):
+            raise ValueError(f"a {self.kind} has no items")
+        if (self.kind == "tensor") != (self.index >= 0):
+            raise ValueError("a tensor has an index, and nothing else has one")
+        if self.kind == "dtype" and not isinstance(self.value, str):
+            raise ValueError("a dtype is given by its name")
+        if isinstance(self.value, int) and abs(self.value) > LARGEST:
+            raise ValueError("an integer is too large to be handed over")
+        return self
+
+    def indices(self, depth: int = 0) -> Iterator[int]:
+        """The indices of its tensors in order. Raises ValueError where it is nested deeper than DEEPEST."""
+        if depth > DEEPEST:
+            raise ValueError(f"containers are nested deeper than {DEEPEST} levels")
+        if self.kind == "tensor":
+            yield self.index
+        for item in self.items:
+            yield from item.indices(depth + 1)
 
     def outline(self) -> str:
         """The structure in words, without values: "tuple(tensor, dict(a: tensor))"."""
@@ -51,6 +78,16 @@ class TensorSpec(Letter):
     stride: list[int]
     dtype: str
     offset: int = 0
+
+    @model_validator(mode="after")
+    def _can_be(self) -> Self:
+        if len(self.shape) != len(self.stride):
+            raise ValueError(f"a shape of {len(self.shape)} extents has {len(self.stride)} strides")
+        if not all(0 <= number < LARGEST for number in (*self.shape, *self.stride, self.offset)):
+            raise ValueError("an extent, a stride or an offset is negative or too large")
+        if self.span >= LARGEST:
+            raise ValueError("it spans more than any memory holds")
+        return self
 
     @property
     def span(self) -> int:

@@ -115,7 +115,7 @@ def compare_tree(actual: Tree, specs: Sequence[TensorSpec], expected: Tree, tens
     if len(specs) != len(tensors):
         return f"the output has {len(specs)} tensors where {len(tensors)} are expected"
     for index, (spec, tensor) in enumerate(zip(specs, tensors, strict=True)):
-        wanted = TensorSpec(shape=list(tensor.shape), stride=[], dtype=dtype_name(tensor.dtype))
+        wanted = TensorSpec(shape=list(tensor.shape), stride=list(tensor.stride()), dtype=dtype_name(tensor.dtype))
         if (spec.shape, spec.dtype) != (wanted.shape, wanted.dtype):
             return f"output {index} is {spec.describe()} where {wanted.describe()} is expected"
     return ""
