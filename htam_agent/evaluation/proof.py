@@ -215,7 +215,7 @@ def left_out(short: ShortBlocks, claimed_ms: float, their_ms: float) -> str:
         return ""
     return (
         f"a call is claimed to take {claimed_ms:.4g} ms; in blocks of {short.calls} calls on new values, none of which "
-        f"can be left out, the harness's clock saw {ours:.4g} ms (allowed: {allowed:.4g} ms)"
+        f"can be left out, the outer clock saw {ours:.4g} ms (allowed: {allowed:.4g} ms)"
     )
 
 

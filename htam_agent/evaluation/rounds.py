@@ -101,4 +101,5 @@ class Rounds:
         skipped = ""
         if self.short is not None and self.candidate:
             skipped = left_out(self.short, statistics.median(self.candidate), statistics.median(self.reference))
-        return self.unstoppable or late or skipped or self.set_aside or self.works_on or self.recalls or proof.reason
+        known = self.unstoppable or late or self.set_aside or self.works_on or self.recalls
+        return known or proof.reason or skipped

@@ -38,7 +38,7 @@ def test_a_right_kernel_is_correct_and_timed(judge: Judge, bench: Bench) -> None
     assert [launch.kernel for launch in result.launches] == ["kernel"]
     assert {check.name for check in result.checks} >= {"policy", "trials", "timed-outputs", "clock", "task-not-weak"}
     assert all(check.passed for check in result.checks)
-    (file,) = bench.folder.glob("candidates/*/candidate.py")
+    file = max(bench.folder.glob("candidates/*/candidate.py"), key=lambda path: path.stat().st_mtime_ns)
     assert bench.profile(bench.compile(file), result).diagnosis
 
 
