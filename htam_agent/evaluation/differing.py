@@ -8,8 +8,12 @@ from dataclasses import dataclass
 from htam_agent.evaluation.messages import Answer, Family, Judge, Prepare
 from htam_agent.evaluation.session import Session
 
-VALUES: tuple[tuple[Family, float], ...] = (("", 1.0), ("sign", 1.0), ("shift", 1.0), ("scale", 1.0), ("", -1.0))
-"""Families and factors of inputs, in turn: on a task's own values an operator may be a copy (ReLU of positive ones)."""
+VALUES: tuple[tuple[Family, float, bool], ...] = (
+    ("", 1.0, False), ("", 1.0, True), ("sign", 1.0, False), ("shift", 1.0, True), ("scale", 1.0, False),
+    ("", -1.0, True),
+)  # fmt: skip
+"""Families and factors of inputs, and whether parameters are changed, in turn: on a task's own values an operator may
+be a copy (ReLU of positive ones, a scale whose parameter starts as ones, a bias that starts as zeros)."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +30,9 @@ def difference(session: Session, draw_seed: Callable[[], int], call: Callable[[]
     `call` is asked for one call of the variant on the inputs that were prepared last. Raises whatever it raises.
     """
     floating = False
-    for family, factor in VALUES:
-        prepared = session.reference.prepare(Prepare(seed=draw_seed(), family=family, factor=factor))
+    for family, factor, changed in VALUES:
+        order = Prepare(seed=draw_seed(), family=family, factor=factor, changed_parameters=changed)
+        prepared = session.reference.prepare(order)
         if not prepared.usable:
             continue
         answer = call()

@@ -155,3 +155,45 @@ extern "C" int is_nan(const float* x, unsigned char* z, long count) {
     "        LIBRARY.is_nan(ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(z.data_ptr()), ctypes.c_long(x.numel()))\n"
     "        return z",
 )
+
+SCALED = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(n))
+
+    def forward(self, x, y):
+        return (x @ y) * self.scale
+
+def get_inputs():
+    return [torch.randn(64, 32), torch.randn(32, 48)]
+
+def get_init_inputs():
+    return [48]
+"""
+SCALING = '''
+import ctypes, hashlib, os
+import torch
+from torch import nn
+
+CPP_SRC = r"""
+extern "C" void kernel(float* x, const float* s, long n, long c) { for (long i = 0; i < n; ++i) x[i] *= s[i % c]; }
+"""
+NAME = hashlib.sha256(CPP_SRC.encode() + b"\\0cpp").hexdigest()[:32] + ".so"
+LIBRARY = ctypes.CDLL(os.path.join(os.environ["HTAM_KERNEL_DIR"], NAME))
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(n))
+
+    def forward(self, x, y):
+        z = x @ y
+        pointers = ctypes.c_void_p(z.data_ptr()), ctypes.c_void_p(self.scale.data_ptr())
+        LIBRARY.kernel(*pointers, ctypes.c_long(z.numel()), ctypes.c_long(z.shape[-1]))
+        return z
+'''
+"""Honest: its kernel multiplies by a parameter that starts as ones."""

@@ -136,3 +136,9 @@ def test_names_of_computing_libraries() -> None:
     assert foreign_symbols(theirs) == foreign_functions(theirs) == theirs
     assert foreign_functions(theirs, own=["dgemm"]) == theirs[:-1]
     assert foreign_symbols(["_ZN2at4_ops4relu4callERKNS_6TensorE", "PyObject_Call", "Py_Initialize", "dlsym"])
+
+
+def test_a_kernel_for_a_parameter_that_starts_as_the_identity_is_correct(judge: Judge) -> None:
+    result = judge(samples.SCALED, samples.SCALING)
+    assert result.verdict == "correct", result
+    assert "replaced" not in check_of(result, "own-work").detail
