@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 
+from htam_agent.evaluation.reachable import Reachable
 from htam_agent.operator import OperatorProfile
 from htam_agent.words import Backend, Policy, Record, Stage
 
@@ -242,7 +243,7 @@ def _forbidden_call(tree: ast.Module, policy: Policy) -> str:
             functional |= {a.asname for a in node.names if a.name == "torch.nn.functional" and a.asname}
         if isinstance(node, ast.ImportFrom) and node.module == "torch.nn":
             functional |= {a.asname or a.name for a in node.names if a.name == "functional"}
-    for function in _runtime_functions(tree):
+    for function in Reachable(tree).forwards:
         for node in ast.walk(function):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
                 continue
@@ -254,24 +255,24 @@ def _forbidden_call(tree: ast.Module, policy: Policy) -> str:
 
 
 def _other_library(tree: ast.Module) -> str:
-    """A way to compute by another library than torch, on the processor; empty for none."""
+    """A computation by another library than torch that forward can come to, on the processor; empty for none. An import
+    alone computes nothing."""
+    aliases: dict[str, str] = {}
     for node in ast.walk(tree):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names = [node.module]
-        found = [name for name in names if name.partition(".")[0] in COMPUTING_PACKAGES]
-        if found:
-            return f"the file imports {found[0]}, which the policy own-kernels-only forbids"
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "numpy":
-            return f"the file takes tensors to numpy (line {node.lineno}), which the policy own-kernels-only forbids"
+        if isinstance(node, ast.Import):
+            aliases |= {(a.asname or a.name).partition(".")[0]: a.name for a in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            aliases |= {a.asname or a.name: node.module for a in node.names}
+    computing = {name: of for name, of in aliases.items() if of.partition(".")[0] in COMPUTING_PACKAGES}
+    for part in Reachable(tree).parts:
+        for node in ast.walk(part):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "numpy":
+                what = f"forward takes tensors to numpy (line {node.lineno})"
+                return f"{what}, which the policy own-kernels-only forbids"
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in computing:
+                what = f"forward uses {computing[node.id]} (line {node.lineno})"
+                return f"{what}, which the policy own-kernels-only forbids"
     return ""
-
-
-def _runtime_functions(tree: ast.Module) -> list[ast.FunctionDef]:
-    """Methods named forward or __call__: what else runs is seen by watching the operators."""
-    return [
-        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name in ("forward", "__call__")
-    ]
 
 
 COMPUTING = LIBRARY | {

@@ -52,10 +52,19 @@ def test_operators_of_torch_are_nobodys_own(operator: str, claimed: bool) -> Non
 
 @pytest.mark.parametrize(
     "line",
-    ["import numpy", "import numpy as np", "from scipy import special", "import numpy.linalg", "y = x.numpy() * 2"],
+    [
+        "import numpy; y = numpy.tanh(x)",
+        "import numpy as np; y = np.add(x, x)",
+        "from scipy import special; y = special.erf(x)",
+        "import numpy.linalg; y = numpy.linalg.inv(x)",
+        "y = x.numpy() * 2",
+        "y = helper(x)",
+        "y = function(x)",
+    ],
 )
 def test_other_libraries_do_not_compute_under_own_kernels_only(line: str) -> None:
-    text = file(line + "; return y")
+    top = "import numpy as np\nfunction = np.tanh\ndef helper(x): return np.tanh(x)\nCUDA_SRC = 'text'"
+    text = file(line + "; return y", top)
     assert "own-kernels-only" in inspect_source(text, "cuda", "own-kernels-only").reason
     assert inspect_source(text, "cuda", "library-allowed").reason == ""
 
@@ -149,3 +158,39 @@ def test_a_base_class_of_the_file_may_hold_forward() -> None:
 @given(st.text(max_size=200))
 def test_no_text_breaks_the_reader(text: str) -> None:
     assert inspect_source(text, "cpp", "own-kernels-only").reason
+
+
+RETAINED = "class Model(nn.Module):\n    def forward(self, x):\n        return torch.relu(F.softmax(x, -1))\n"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "import numpy as np\n",
+        "import numpy as np\ndef get_init_inputs():\n    return [int(np.prod([2, 3]))]\n",
+        RETAINED,
+        RETAINED.replace("Model", "Old"),
+        "def check(x):\n    return torch.relu(x).numpy()\n",
+        "if __name__ == '__main__':\n    import numpy as np\n    print(np.abs(ModelNew()(torch.ones(3)).numpy()))\n",
+    ],
+)
+def test_what_model_new_does_not_come_to_refuses_no_file(more: str) -> None:
+    for text in (file("return launch(x)", "CUDA_SRC = 'x'\n" + more), file("return launch(x)") + more):
+        assert inspect_source(text, "cuda", "own-kernels-only").reason == ""
+    own = file("return launch(x)", RETAINED + "CUDA_SRC = 'x'", "Model")
+    assert inspect_source(own, "cuda", "own-kernels-only").reason == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        file("return super().forward(x)", RETAINED + "CUDA_SRC = 'x'", "Model"),
+        file("return Model.forward(self, x)", RETAINED + "CUDA_SRC = 'x'", "Model"),
+        file("return Model()(x)", RETAINED + "CUDA_SRC = 'x'"),
+        file("return inner(x)", RETAINED + "CUDA_SRC = 'x'\ninner = Model()"),
+        HEAD + "CUDA_SRC = 'x'\n" + RETAINED.replace("Model", "Base") + "class ModelNew(Base):\n    pass\n",
+        RETAINED.join((HEAD, "CUDA_SRC = 'x'\nModelNew = Model\n")),
+    ],
+)
+def test_what_model_new_does_come_to_refuses_it(text: str) -> None:
+    assert "forward calls" in inspect_source(text, "cuda", "own-kernels-only").reason
