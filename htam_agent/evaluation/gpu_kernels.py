@@ -23,15 +23,24 @@ is quarantined: what torch runs was looked at already, and names are chosen by w
 
 
 class GpuKernels:
-    """The look at one candidate, in its own process. `own`: names in its binary; none for a file that builds itself."""
+    """The look at one candidate, in its own process. `own`: names in its binary; none for a file that builds itself.
+    `written`: names of kernels in its text."""
 
     def __init__(
-        self, session: Session, subject: Subject, verification: Verification, own: Collection[str], *, self_built: bool
+        self,
+        session: Session,
+        subject: Subject,
+        verification: Verification,
+        own: Collection[str],
+        *,
+        written: Collection[str] = (),
+        self_built: bool,
     ) -> None:
         self._session = session
         self._subject = subject
         self._verification = verification
         self._own = own
+        self._written = written
         self._self_built = self_built
 
     def look(self) -> float | None:
@@ -52,7 +61,7 @@ class GpuKernels:
             detail = "not tried: torch's profiler shows no kernels here"
             self._verification.checks.append(Check(name=NAMES, passed=True, detail=detail))
             return None
-        kernels = Kernels(answer.kernels, self._own)
+        kernels = Kernels(answer.kernels, self._own, self._written)
         described = kernels.describe()
         own, library = kernels.microseconds("own") + kernels.microseconds("unclear"), kernels.microseconds("library")
         if not own and self._self_built:
@@ -91,6 +100,9 @@ class GpuKernels:
             return Check(name=DROPPED, passed=True, detail=f"without {counts.own} launches of its own: {found.what}")
         if found.undecided:
             return Check(name=DROPPED, passed=False, detail=f"undecided: {found.undecided}")
-        if any(item.launch_counts.graphs or Kernels(item.kernels).microseconds("own") for item in answers):
+        if any(
+            item.launch_counts.graphs or Kernels(item.kernels, (), self._written).microseconds("own")
+            for item in answers
+        ):
             return Check(name=DROPPED, passed=True, detail="undecided: its kernels are launched in other ways too")
         raise Stop("failed", "policy", f"without {counts.own} launches of its own libraries the output is still right")

@@ -15,34 +15,65 @@ from htam_agent.evaluation.messages import KernelTime
 Owner = Literal["own", "library", "copy", "unclear"]
 
 COPY = re.compile(r"^(Memcpy|Memset)\b|at::native::.*(direct_copy|FillFunctor|CatArrayBatchedCopy|copy_kernel)")
-LIBRARY = re.compile(
+SURELY_LIBRARY = re.compile(
     r"\bat::native\b|\bat_cuda_detail\b|\bc10::|cublas|cudnn|cufft|curand|cusparse|cusolver|^nvjet_|xmma_|"
+    r"\bpytorch_flash\b|fmha_cutlassF|gemvx::"
+)
+"""Names that no file's own text explains."""
+LIBRARY = re.compile(
     r"^(volta|turing|ampere|hopper|maxwell|sm[5-9]\d|sm1\d\d)_[a-z0-9]+_?(gemm|cudnn|scudnn|xmma|s?gemm|conv)|"
-    r"implicit_convolve|explicit_convolve|winograd|splitKreduce_kernel|gemv[2nNT]*_kernel|gemvx::|internal::gemvx|"
-    r"pytorch_flash|fmha_cutlassF|^triton_(poi|red|per|tem)_fused|nchwToNhwc|nhwcToNchw|vectorized_elementwise_kernel"
+    r"implicit_convolve|explicit_convolve|winograd|splitKreduce_kernel|\bgemv(2[NT]|[NT]+SP|NSP)_kernel|"
+    r"^triton_(poi|red|per|tem)_fused|nchwToNhwc|nhwcToNchw|vectorized_elementwise_kernel"
 )
 UNCLEAR = re.compile(r"\bcutlass\b|\bcub::|\bthrust::|\bcute::|\bflash::")
+WRITTEN = re.compile(
+    r"__global__\s+(?:(?:static|inline|__forceinline__|void|auto|__launch_bounds__\s*\([^()]*\))\s+)*"
+    r"(?:__launch_bounds__\s*\([^()]*\)\s*)?([A-Za-z_]\w*)\s*\(|jit(?:\([^()]*\))?\s*\n\s*def\s+([A-Za-z_]\w*)"
+)
+"""A kernel in CUDA C++, or in Triton, as a file's text has it."""
 
 
-def owner_of(name: str, own: Collection[str] = ()) -> Owner:
-    """Whose a kernel of this name is: the candidate's own when it is among `own`, the names in its binary, or when the
-    name is no library's. A copy or a fill is what the policy leaves to torch."""
+def written_names(text: str) -> frozenset[str]:
+    """Names of the kernels that a file's text holds."""
+    return frozenset(name for found in WRITTEN.findall(text) for name in found if name)
+
+
+def owner_of(name: str, own: Collection[str] = (), written: Collection[str] = ()) -> Owner:
+    """Whose a kernel of this name is: the candidate's own when it is among `own`, the names in its binary, or among
+    `written`, those in its text, or when the name is no library's. A copy or a fill is what the policy leaves to torch.
+    """
     if name in own:
         return "own"
     if COPY.search(name):
         return "copy"
+    if SURELY_LIBRARY.search(name):
+        return "library"
+    if plain_name(name) in written:
+        return "own"
     if LIBRARY.search(name):
         return "library"
     return "unclear" if UNCLEAR.search(name) else "own"
 
 
-class Kernels:
-    """The kernels of one call by owner."""
+def plain_name(name: str) -> str:
+    """The name in the source: "f" of "void (anonymous namespace)::f<float, 4>(float*)" and of "_Z1fPf"."""
+    part, rest = "", name[3:] if name.startswith("_ZN") else name[2:] if name.startswith("_Z") else ""
+    while length := re.match(r"\d+", rest):  # in Itanium's mangling each name follows its length, outermost first
+        end = length.end() + int(length.group())
+        part, rest = rest[length.end() : end], rest[end:]
+    if part:
+        return part
+    head = re.split(r"[<(]", name.replace("(anonymous namespace)::", ""), maxsplit=1)[0]
+    return head.rpartition("::")[2].split(" ")[-1]
 
-    def __init__(self, kernels: Iterable[KernelTime], own: Collection[str] = ()) -> None:
+
+class Kernels:
+    """The kernels of one call by owner; `own` and `written` as in owner_of."""
+
+    def __init__(self, kernels: Iterable[KernelTime], own: Collection[str] = (), written: Collection[str] = ()) -> None:
         self._of: dict[Owner, list[KernelTime]] = {"own": [], "library": [], "copy": [], "unclear": []}
         for kernel in kernels:
-            self._of[owner_of(kernel.name, own)].append(kernel)
+            self._of[owner_of(kernel.name, own, written)].append(kernel)
 
     def microseconds(self, owner: Owner) -> float:
         """Their times, added up."""

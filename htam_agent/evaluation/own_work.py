@@ -15,13 +15,15 @@ from pathlib import Path
 from htam_agent.evaluation.auditing import builds_itself, loads, looked_up
 from htam_agent.evaluation.differing import Difference, difference
 from htam_agent.evaluation.entering import Entered, occupy
-from htam_agent.evaluation.files import open_plain
+from htam_agent.evaluation.files import open_plain, read_plain
 from htam_agent.evaluation.foreign_calls import foreign_functions, foreign_symbols
 from htam_agent.evaluation.gpu_kernels import GpuKernels
 from htam_agent.evaluation.judge import Stop, Subject, Verification
+from htam_agent.evaluation.kernel_names import written_names
 from htam_agent.evaluation.messages import Answer, Measure, Order, Trial
 from htam_agent.evaluation.noop import NotEmptied, asked_for, empty_cubin, empty_library
 from htam_agent.evaluation.session import Session
+from htam_agent.evaluation.spares import CANDIDATE_FILE
 from htam_agent.evaluation.timing import device_lock
 from htam_agent.verdict import Check, CompileResult
 
@@ -87,9 +89,21 @@ class OwnWork:
                 self._note(NAME, True, f"not tried: {what}")
             return
         look = GpuKernels(
-            self._session, self._full, self._verification, frozenset(self._names), self_built=self._self_built
+            self._session,
+            self._full,
+            self._verification,
+            frozenset(self._names),
+            written=self._written(),
+            self_built=self._self_built,
         )
         self.share = look.look()
+
+    def _written(self) -> frozenset[str]:
+        try:
+            text = read_plain(Path(self._compiled.folder) / CANDIDATE_FILE).decode("utf-8", "replace")
+        except OSError:
+            return frozenset()  # taken away by the candidate: then names alone speak
+        return written_names(text)
 
     def _note(self, name: str, passed: bool, detail: str) -> None:
         self._verification.checks.append(Check(name=name, passed=passed, detail=detail))

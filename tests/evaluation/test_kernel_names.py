@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from htam_agent.evaluation.kernel_names import Kernels, Owner, owner_of
+from htam_agent.evaluation.kernel_names import Kernels, Owner, owner_of, plain_name, written_names
 from htam_agent.evaluation.messages import KernelTime
 
 NAMES: dict[str, Owner] = {
@@ -53,3 +53,43 @@ def test_times_add_up_by_owner() -> None:
         kernels.describe() == "own 2 us (b, a); a library's 1 us (nvjet_x); of CUTLASS or CUB templates 3 us (cub::c)"
     )
     assert Kernels([]).share == 0.0
+
+
+TEXT = """
+namespace { template <int N> __global__ void __launch_bounds__(256) gemv_kernel(const float* x) {} }
+extern "C" __global__ __launch_bounds__(128, 2) void splitKreduce_kernel(float* x) {}
+static __global__ void
+winograd_transform(float* x) {}
+@triton.jit
+def triton_poi_fused_mine(x): pass
+@triton.jit(do_not_specialize=["n"])
+def ampere_sgemm_mine(x, n): pass
+"""
+
+
+def test_a_kernel_that_the_file_has_written_is_its_own_whatever_its_name() -> None:
+    written = written_names(TEXT)
+    names = {"gemv_kernel", "splitKreduce_kernel", "winograd_transform", "triton_poi_fused_mine", "ampere_sgemm_mine"}
+    assert written == names
+    for name in names:
+        assert owner_of(name, written=written) == "own"
+        assert owner_of(f"void (anonymous namespace)::{name}<128>(float const*)", written=written) == "own"
+        assert owner_of(f"void at::native::{name}<float>(float*)", written=written) == "library"
+        assert owner_of(f"void cublasLt::{name}<32>(float*)", written=written) == "library"
+    assert owner_of("void gemv2T_kernel_val<int, int, float>(float*)", written=written) == "library"
+    assert owner_of("gemvNSP_kernel") == "library"
+    assert owner_of("gemv_kernel(float const*, float*, int)") == "own"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "_Z11gemv_kernelPKf",
+        "_ZN3abc11gemv_kernelILi4EEEvPKf",
+        "_ZN12_GLOBAL__N_111gemv_kernelEPf",
+        "void abc::gemv_kernel<4>(float const*)",
+        "gemv_kernel",
+    ],
+)
+def test_the_name_in_the_source(name: str) -> None:
+    assert plain_name(name) == "gemv_kernel"
