@@ -16,6 +16,7 @@ from htam_agent.evaluation.opponents import Opponents
 from htam_agent.evaluation.plans import TrialPlan
 from htam_agent.evaluation.reference_model import ReferenceModel
 from htam_agent.evaluation.strictness import Situation, StrictJudge
+from htam_agent.evaluation.ties import Ties, has_integers, looking
 from htam_agent.evaluation.trees import TensorSpec, flat_span, flatten, unflatten, view
 from htam_agent.evaluation.variation import DEVICE_CHECKS, Draws, dropped
 from htam_agent.words import Precision, Protocol
@@ -72,6 +73,7 @@ class Trials:
         self._asserts = asserts
         self._allowance = allowance
         self._drawn: Inputs = []
+        self._finds_places = True
         self._forget()
 
     def prepare(self, order: Prepare) -> Prepared:
@@ -131,7 +133,23 @@ class Trials:
             return dropped(error)
         if strayed and self._reference.finite and not verify.all_finite(self._expected):
             return "the reference is not finite on it"
-        return ""
+        return self._undetermined() if order.family or self._values is not self._reference.initial else ""
+
+    def _undetermined(self) -> str:
+        """Why integers among the outputs are not determined: places of equal values. Empty where they are."""
+        if not self._finds_places or not has_integers(self._expected):
+            return ""
+        ties = Ties()
+        self._reference.restore(self._values)
+        try:
+            with looking(ties):
+                self._reference.forward(self._drawn)
+        except TaskError as error:
+            return dropped(error)
+        finally:
+            self._reference.restore(self._values)
+        self._finds_places = ties.looked
+        return f"{ties.operator} finds equal values, whose places are not determined" if ties.operator else ""
 
     def _compute_expected(self, regime: Regime) -> None:
         """Outputs under the flags of the regime; under the declared ones in full float32 too, for strict."""
