@@ -33,7 +33,7 @@ from htam_agent.operator import OperatorProfile
 from htam_agent.task import Task
 from htam_agent.tools.diagnose import fractions_of_floor
 from htam_agent.verdict import Ceilings, Check, CompileResult, DeviceFacts, ProfileResult, RunResult, Times
-from htam_agent.words import Backend, Policy, Precision, Protocol, Verdict
+from htam_agent.words import Backend, Policy, Precision, Protocol, Stage, Verdict
 
 __all__ = ["Bench", "Limits", "evaluate_files"]
 
@@ -306,41 +306,55 @@ def evaluate_files(
 ) -> Generator[tuple[Bench, RunResult], None, None]:
     """The result of each candidate file, in order, with the bench that judged it; one bad file never fails the others.
 
-    `new` makes a bench that is not open. `deep`: a correct candidate goes through the deep checks too. A harness that
-    dies under a candidate is started anew for the next; that candidate is quarantined with the reason.
+    `new` makes a bench that is not open. `deep`: a correct candidate goes through the deep checks too. Where the
+    harness, the task or the system fails under a candidate, that candidate is quarantined with the reason, and the next
+    gets a fresh bench.
 
-    Raises TaskError and BackendUnavailable before the first result, and WorkerError when the machine is at fault:
-    nothing of a candidate had run, or two in a row met the same fault.
+    Raises MachineFault when the machine is at fault, and TaskError, BackendUnavailable and WorkerError when a fresh
+    bench fails on its own: its task cannot be loaded, run or timed.
     """
     bench = new()
-    before = ""
     try:
         bench.open()
         for kernel in kernels:
-            compiled = bench.compile(kernel)
-            if compiled.ok and timing:
-                bench.baselines()
+            bench.open()
             try:
-                result, before = bench.run(compiled, timing=timing), ""
-                result = bench.deep(compiled, result) if deep else result
-            except MachineFault:
-                raise
-            except WorkerError as error:
-                if error.message == before:
-                    raise
-                before = error.message
-                result = _harness_died(bench, error)
-                yield bench, result
+                compiled = bench.compile(kernel)
+            except OSError as error:
+                result, failed = _quarantined(bench, "compile", f"its files could not be put in place: {error}"), True
+            else:
+                if compiled.ok and timing:
+                    bench.baselines()
+                result, failed = _judged(bench, compiled, timing=timing, deep=deep)
+            yield bench, result
+            if failed:
                 bench.close()
                 bench = new()
-                bench.open()
-            else:
-                yield bench, result
     finally:
         bench.close()
 
 
-def _harness_died(bench: Bench, error: WorkerError) -> RunResult:
+def _judged(bench: Bench, compiled: CompileResult, *, timing: bool, deep: bool) -> tuple[RunResult, bool]:
+    """The result, and whether the bench failed under the candidate. Raises MachineFault."""
+    try:
+        result = bench.run(compiled, timing=timing)
+        return (bench.deep(compiled, result) if deep else result), False
+    except MachineFault:
+        raise
+    except WorkerError as error:
+        return _quarantined(bench, "run", f"the harness failed: {error}"), True
+    except TaskError as error:
+        return _quarantined(bench, "run", f"the task failed beside it: {error}"), True
+    except OSError as error:
+        return _quarantined(bench, "run", f"its files could not be put in place: {error}"), True
+
+
+def _quarantined(bench: Bench, stage: Stage, reason: str) -> RunResult:
     verdicts: dict[Protocol, Verdict] = dict.fromkeys(bench.protocols, "quarantined")
-    reason = f"the harness failed: {error}"
-    return RunResult(verdict="quarantined", stage="run", reason=reason, protocols=verdicts)
+    return RunResult(
+        verdict="quarantined",
+        stage=stage,
+        reason=reason,
+        protocols=verdicts,
+        checks=[Check(name=stage, passed=False, detail=reason)],
+    )

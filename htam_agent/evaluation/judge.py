@@ -6,7 +6,9 @@ sides under this process's own clock.
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -50,7 +52,8 @@ T = TypeVar("T", bound=BaseModel)
 
 
 class MachineFault(WorkerError):
-    """The harness failed before anything of a candidate ran: no fact about a kernel."""
+    """The machine failed a candidate of which nothing had run, or in a way that is none of its doing: a device that
+    others hold, memory that the reference lost. No fact about a kernel."""
 
 
 class Stop(Exception):
@@ -78,7 +81,8 @@ class Reference:
             with self.stages.stage(f"reference {kind_of(question)}"):
                 told = self.worker.ask(question, Told, seconds or self.seconds)
         except (Gone, Hung, Garbled) as error:
-            raise WorkerError(
+            kind = MachineFault if isinstance(error, Gone) and killed_from_outside(error) else WorkerError
+            raise kind(
                 f"The process that holds the reference model failed: {error}.",
                 "Run it again; if it happens again, check the machine's memory and `htam doctor`.",
             ) from error
@@ -93,6 +97,12 @@ class Reference:
         told = self.ask(Ask(judge=order))
         assert told.judged is not None, "a judge is answered by a judged"
         return told.judged
+
+
+def killed_from_outside(error: Gone) -> bool:
+    """Whether it ended by the signal that a system short of memory sends. A candidate's confinement lets it signal its
+    own processes only."""
+    return error.status is not None and os.WIFSIGNALED(error.status) and os.WTERMSIG(error.status) == signal.SIGKILL
 
 
 def raise_trouble(told: Told) -> Told:
@@ -149,7 +159,9 @@ class Subject:
                 answer = self._ask(order, limit, descriptors)
         except Hung as error:
             named = " (the setting run_seconds)" if limit == self._limits.run_seconds else ""
-            raise Stop("failed", stage, f"hang: {error} with its process group{named}") from error
+            # A rest of the total limit proves no hang: other words, so that it is not remembered (hung.py).
+            how = "hang" if limit >= (seconds or self._limits.run_seconds) else "out of time"
+            raise Stop("failed", stage, f"{how}: {error} with its process group{named}") from error
         except Gone as error:
             hint = " (out of memory, most likely)" if "SIGKILL" in str(error) else ""
             raise Stop("failed", stage, f"crash: {error}{hint}") from error

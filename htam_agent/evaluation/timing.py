@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from htam_agent.errors import WorkerError
+from htam_agent.evaluation.judge import MachineFault
 from htam_agent.verdict import Interval
 
 CONFIDENCE = 0.95
@@ -97,7 +97,7 @@ def device_lock(name: str, seconds: float = LOCK_SECONDS) -> Iterator[float]:
     """Holds the machine-wide lock of a device while timing; the kernel frees it when its owner dies. Gives the seconds
     that were waited for it, which no candidate is to be charged with.
 
-    `name` is "cpu" or "cuda:0". Processes of all users share it. Raises WorkerError when it is not had in `seconds`.
+    `name` is "cpu" or "cuda:0". Processes of all users share it. Raises MachineFault when it is not had in `seconds`.
     """
     path = Path(tempfile.gettempdir()) / lock_name(name)
     try:
@@ -129,7 +129,7 @@ def _wait_for(descriptor: int, path: Path, seconds: float) -> float:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return time.monotonic() - begin
         if time.monotonic() - begin > seconds:
-            raise WorkerError(
+            raise MachineFault(
                 f"Another process has held the device's lock {str(path)!r} for {seconds:g} s.",
                 "Wait for the other run on this device, or end it.",
                 "device-busy",

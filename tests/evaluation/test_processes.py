@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from htam_agent.errors import InfrastructureError, WorkerError
+from htam_agent.errors import InfrastructureError, TaskError, WorkerError
 from htam_agent.evaluation.bench import Bench, Limits, evaluate_files
-from htam_agent.evaluation.judge import PROTOCOLS
+from htam_agent.evaluation.judge import PROTOCOLS, MachineFault
 from htam_agent.task import Task
 from htam_agent.verdict import CompileResult, RunResult
 from tests.evaluation.samples import KERNEL, NAMED_FAILURES, TASK, WRONG, candidate
@@ -149,25 +151,71 @@ def test_a_machine_that_sets_up_no_candidate_quarantines_none(
         list(evaluate_files(new, kernels, timing=False))
 
 
-def test_a_harness_that_always_dies_quarantines_one_and_then_says_so(
+class Doomed(Bench):
+    """Its reference is ended by `number` between a build and its run."""
+
+    number = signal.SIGSEGV
+
+    def compile(self, source: Path) -> CompileResult:
+        compiled = super().compile(source)
+        os.kill(self.processes[1], self.number)
+        time.sleep(0.2)
+        return compiled
+
+
+class Full(Bench):
+    """The disk takes no file of the first candidate."""
+
+    def compile(self, source: Path) -> CompileResult:
+        if source.name == "0.py":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().compile(source)
+
+
+class Unsure(Bench):
+    """The task fails beside the first candidate."""
+
+    def run(self, compiled: CompileResult, *, timing: bool = True) -> RunResult:
+        if "# 0" in (Path(compiled.folder) / "candidate.py").read_text():
+            raise TaskError("forward fails on these inputs.", "Mend it.", "task-forward")
+        return super().run(compiled, timing=timing)
+
+
+@pytest.mark.parametrize(
+    ("kind", "verdicts", "reason"),
+    [
+        (Doomed, ["quarantined", "quarantined"], "the harness failed"),
+        (Full, ["quarantined", "correct"], "No space left"),
+        (Unsure, ["quarantined", "correct"], "the task failed beside it: forward fails"),
+    ],
+)
+def test_what_fails_under_one_file_ends_no_other(
+    two_kernels: tuple[Task, list[Path]], tmp_path: Path, kind: type[Bench], verdicts: list[str], reason: str
+) -> None:
+    task, kernels = two_kernels
+
+    def new() -> Bench:
+        return kind(task, backend="cpp", folder=tmp_path / "run", limits=Limits(run_seconds=20))
+
+    results = [result for _, result in evaluate_files(new, kernels, timing=False)]
+    assert [result.verdict for result in results] == verdicts
+    assert reason in results[0].reason
+    assert set(results[0].protocols.values()) == {"quarantined"}
+
+
+def test_a_reference_killed_for_memory_is_the_machines_fault(
     two_kernels: tuple[Task, list[Path]], tmp_path: Path
 ) -> None:
     task, kernels = two_kernels
 
-    class Doomed(Bench):
-        def compile(self, source: Path) -> CompileResult:
-            compiled = super().compile(source)
-            os.kill(self.processes[1], 9)
-            time.sleep(0.2)
-            return compiled
+    class Killed(Doomed):
+        number = signal.SIGKILL
 
     def new() -> Bench:
-        return Doomed(task, backend="cpp", folder=tmp_path / "run", limits=Limits(run_seconds=20))
+        return Killed(task, backend="cpp", folder=tmp_path / "run", limits=Limits(run_seconds=20))
 
-    results = evaluate_files(new, kernels, timing=False)
-    assert next(results)[1].verdict == "quarantined"
-    with pytest.raises(WorkerError, match="reference"):
-        next(results)
+    with pytest.raises(MachineFault, match="reference"):
+        next(evaluate_files(new, kernels, timing=False))
 
 
 def test_a_build_that_the_machine_prevents_is_no_verdict(

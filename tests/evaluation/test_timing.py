@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htam_agent.errors import WorkerError
+from htam_agent.evaluation.judge import MachineFault
 from htam_agent.evaluation.timing import (
     LEAST_ROUNDS,
     MOST_CALLS,
@@ -99,7 +99,7 @@ def test_the_lock_is_exclusive_and_dies_with_its_owner() -> None:
         assert output == "held\n"
         with device_lock(name) as waited:
             assert waited < 1.0
-        with device_lock(name), pytest.raises(WorkerError, match="held"), device_lock(name, 0.2):
+        with device_lock(name), pytest.raises(MachineFault, match="held"), device_lock(name, 0.2):
             pass
 
 
