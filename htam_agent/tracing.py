@@ -52,12 +52,16 @@ def trace_model(
     """
     tensors, values = _flatten_inputs(inputs)
     modes = {module: module.training for module in model.modules()}
+    attributes = {module: dict(vars(module)) for module in model.modules()}
     model.train(training)
     try:
         return _trace(model, inputs, name, training)
     except Exception as error:  # noqa: BLE001 - the user's code ran: whatever it raised is the answer
         return _untraced(model, tensors, values, name, training, f"{type(error).__name__}: {error}")
     finally:
+        for module, values_before in attributes.items():  # a forward that keeps a tensor would keep one without memory
+            vars(module).clear()
+            vars(module).update(values_before)
         for module, mode in modes.items():
             module.training = mode
 

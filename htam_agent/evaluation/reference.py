@@ -273,6 +273,12 @@ class Reference:
             if still_random:
                 detail = "random even in evaluation mode: equality with the reference proves nothing and may fail"
             notes.append(Check(name="random", passed=not still_random, detail=detail))
+        if self._model.kept:
+            detail = (
+                f"forward keeps {', '.join(self._model.kept[:4])} from call to call, which is no buffer: each call of "
+                "the reference begins as constructed, and a candidate that goes on from the call before differs"
+            )
+            notes.append(Check(name="state", passed=False, detail=detail))
         if not self._model.finite:
             notes.append(Check(name="finite", passed=True, detail="the reference itself gives NaN or infinities"))
         if any(self._model.parameters) and not changed:

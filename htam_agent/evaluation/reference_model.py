@@ -35,7 +35,10 @@ class ReferenceModel:
         given = unflatten(tree, copies)
         assert isinstance(given, list | dict)
         self.output_tree: Tree
+        self._attributes = {module: dict(vars(module)) for module in model.modules()}
         self.outputs = self._call(given)
+        self.kept = self._kept()
+        """Tensors that are no buffers and that forward replaces: each call begins with those of the constructor."""
         with verify.one_thread():
             self.mutated = verify.differ(copies, tensors)
             self.changes = verify.differ(self.state, self.initial)
@@ -59,6 +62,20 @@ class ReferenceModel:
         with torch.no_grad():
             for tensor, value in zip(self.state, values, strict=True):
                 tensor.copy_(value)
+        if self.kept:
+            for module, before in self._attributes.items():
+                vars(module).update(before)
+
+    def _kept(self) -> list[str]:
+        import torch
+
+        names = {module: name for name, module in self.model.named_modules()}
+        return [
+            f"{names[module]}.{key}".lstrip(".")
+            for module, before in self._attributes.items()
+            for key, value in vars(module).items()
+            if isinstance(value, torch.Tensor) and before.get(key) is not value
+        ]
 
     def _call(self, inputs: Inputs) -> list[torch.Tensor]:
         self.output_tree, tensors = flatten(outputs_of(self.task, self.model, inputs))

@@ -121,3 +121,35 @@ def test_ties_among_many_are_found() -> None:
         with looking(ties):
             operator(torch.zeros(4, 32))
         assert ties.operator == name
+
+
+HIDDEN = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.hidden = torch.zeros(8, 64)
+
+    def forward(self, x):
+        self.hidden = torch.tanh(x + self.hidden)
+        return self.hidden
+
+def get_inputs():
+    return [torch.randn(8, 64)]
+"""
+TANH = """
+#include <cmath>
+extern "C" void kernel(const float* x, float* z, long n) { for (long i = 0; i < n; ++i) z[i] = std::tanh(x[i]); }
+"""
+FRESH = """
+class ModelNew(nn.Module):
+    def forward(self, x):
+        z = torch.empty_like(x)
+        run(x, z, x.numel())
+        return z
+"""
+
+
+def test_a_tensor_kept_beside_the_buffers_is_said_and_the_reference_lives(tmp_path: Path) -> None:
+    result, notes = judged(tmp_path, HIDDEN, TANH, FRESH)
+    assert result.verdict == "correct", result
+    assert any("hidden" in note and "no buffer" in note for note in notes), notes
