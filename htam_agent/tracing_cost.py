@@ -89,32 +89,83 @@ def references(arguments: Sequence[Argument]) -> Iterator[NodeReference]:
             yield from references(argument)
 
 
+GATHERING = {
+    "index", "gather", "embedding", "_embedding_bag", "index_select", "take", "take_along_dim", "nll_loss_forward",
+    "nll_loss2d_forward", "grid_sampler_2d", "grid_sampler_3d", "triu", "tril", "masked_fill", "masked_select", "where",
+}  # fmt: skip
+"""Operators of whose tensors (of `where`: those chosen from) any part may be left unread."""
+
+
+def _surely_read(short: str, node: Node, by_name: Mapping[str, Node]) -> set[str]:
+    """Names of the arguments that an operator surely reads as a whole."""
+    names = [ref.node for ref in references([*node.arguments, *node.keywords.values()])]
+    if short == "where":
+        return set(names[:1])
+    shapes = [by_name[name].outputs[0].shape if by_name[name].outputs else () for name in names]
+    window: object = None
+    if "convolution" in short and len(names) > 1:
+        window = list(shapes[1][2:])
+    elif "_pool" in short and "adaptive" not in short and len(node.arguments) > 2:
+        window = node.arguments[1]
+    strides = _integers(node.arguments[3 if "convolution" in short else 2]) if window is not None else []
+    dilated = any(step > 1 for step in _integers(node.arguments[5])) if len(node.arguments) > 5 else False
+    gaps = any(
+        step > extent or (step > 1 and dilated) for step, extent in zip(strides, _integers(window), strict=False)
+    )
+    skips = short in GATHERING or gaps or (short.startswith(("upsample", "_upsample")) and _shrinks(node, shapes))
+    return set(names[1:] if skips else names)
+
+
+def _integers(value: object) -> list[int]:
+    several = value if isinstance(value, list | tuple) else [value]
+    return [item for item in several if isinstance(item, int)]
+
+
+def _shrinks(node: Node, shapes: Sequence[Sequence[int]]) -> bool:
+    return bool(shapes) and bool(node.outputs) and node.outputs[0].elements < math.prod(shapes[0])
+
+
 def unavoidable_bytes(nodes: Sequence[Node], item_bytes: Mapping[DType, int]) -> int:
     """Bytes of every input, parameter, buffer and constant that a computing operator reads, once, plus every output
-    that is no view of one of them, and every tensor of the caller that is overwritten (which may be the output)."""
+    that is no view of one of them, and every tensor of the caller that is overwritten (which may be the output).
+
+    Of a tensor that is read through a slice or another view of a part, the largest such part counts; of one that an
+    operator only picks from (a gather, an embedding, windows with gaps between them), nothing: it is a lower bound.
+    """
     roots: dict[str, str] = {}
-    read: set[str] = set()
+    read: dict[str, int] = {}
+    by_name = {node.name: node for node in nodes}
+    seen: dict[str, int] = {}
     written: set[str] = set()
     overwritten: set[str] = set()
     copied: set[str] = set()
     sizes: dict[str, int] = {}
     for node in nodes:
         sizes[node.name] = sum(info.elements * item_bytes[info.dtype] for info in node.outputs[:1])
+        seen[node.name] = sizes[node.name]
         used = [roots[ref.node] for ref in references([*node.arguments, *node.keywords.values()]) if ref.node in roots]
         short = node.target.split(".")[1] if node.target.startswith("aten.") else node.target
         if node.kind == "output":
             written.update(used)
         elif node.kind != "call" or not used or (short not in VIEWS):
             roots[node.name] = node.name
-            read.update(used[1:] if short == "copy_" else used)
+            whole = _surely_read(short, node, by_name)
+            names = [ref.node for ref in references([*node.arguments, *node.keywords.values()]) if ref.node in roots]
+            for name in names[1:] if short == "copy_" else names:
+                amount = seen[name] if name in whole else 0
+                read[roots[name]] = max(read.get(roots[name], 0), amount)
             if short == "copy_":
                 overwritten.add(used[0])
                 copied.update(used[1:])
         else:
             roots[node.name] = used[0]
+            first = next(references(node.arguments))
+            # Of several parts (split) no single size is known; each is looked at where it is taken (getitem).
+            parts = short in ("split", "split_with_sizes", "chunk", "unbind")
+            seen[node.name] = seen[first.node] if parts else min(seen[first.node], sizes[node.name])
     given = {node.name for node in nodes if node.kind not in ("call", "output")}
     produced = written - given - copied
-    return sum(sizes[key] for key in read & given) + sum(sizes[key] for key in produced | overwritten)
+    return sum(read[key] for key in read.keys() & given) + sum(sizes[key] for key in produced | overwritten)
 
 
 def count_operations(traced: fx.GraphModule) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -188,3 +189,37 @@ def test_features() -> None:
     flat = features_of(trace_model(nn.Sigmoid(), [torch.randn(6, 40)], "case"))
     assert (flat.rows, flat.columns) == (1, 240)
     assert features_of(trace_model(nn.Linear(4, 5), [torch.randn(3, 4)], "case")).operator_class == "matmul"
+
+
+class Applied(nn.Module):
+    """A module of one function."""
+
+    def __init__(self, function: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x)
+
+
+@pytest.mark.parametrize(
+    ("function", "read"),
+    [
+        (torch.relu, 4 * 64 * 64),
+        (lambda x: x[:, :, ::8, ::16] * 2.0, 4 * 8 * 4),
+        (lambda x: x[:, :1] + x, 4 * 64 * 64),
+        (torch.triu, 0),
+        (lambda x: x.flatten()[torch.tensor([1, 5])] + 1.0, 0),
+        (lambda x: functional.max_pool2d(x, 1, stride=8), 0),
+        (lambda x: functional.max_pool2d(x, 2, stride=2), 4 * 64 * 64),
+        (lambda x: functional.conv2d(x, torch.ones(4, 4, 1, 1), stride=8), 0),
+        (lambda x: x.where(x > 0, 0.0), 4 * 64 * 64),
+        (lambda x: x.split(16, -1)[0] * 2.0, 4 * 64 * 16),
+    ],
+)
+def test_of_what_is_read_in_part_only_that_part_counts(function: Callable[..., torch.Tensor], read: int) -> None:
+    found = trace_model(Applied(function), [torch.randn(1, 4, 64, 64)], "part")
+    assert found.untraceable is None
+    written = sum(info.elements for info in found.outputs)
+    constants = sum(len(values) for values in found.constants.values())
+    assert 4 * (read + written) <= found.unavoidable_bytes <= 4 * (read + written) + 8 * constants + 64
