@@ -23,6 +23,8 @@ class Watched:
     """`narrow`: operators that returned floating tensors narrower than float64; `terms`: of the longest sum."""
 
     narrow: dict[str, None] = field(default_factory=dict)
+    half: bool = False
+    """Whether a narrow one was of a half type."""
     terms: int = 1
 
 
@@ -43,6 +45,7 @@ def watching(watched: Watched) -> Iterator[None]:
         results = [one for one in (result if isinstance(result, list | tuple) else [result]) if _is_tensor(one)]
         if any(varies(tensor) and not is_double(tensor) for tensor in results):
             watched.narrow[name] = None
+            watched.half = watched.half or any(varies(one) and dtype_bytes(one) == 2 for one in results)
         given = [one for one in args if _is_tensor(one)]
         watched.terms = max(watched.terms, terms_of(name, given, args, results))
         return result
@@ -51,6 +54,11 @@ def watching(watched: Watched) -> Iterator[None]:
     mode = types.new_class("Watcher", (TorchDispatchMode,), {}, body)
     with mode():
         yield
+
+
+def dtype_bytes(tensor: torch.Tensor) -> int:
+    """Bytes of one real number of the tensor."""
+    return tensor.element_size() // (2 if tensor.is_complex() else 1)
 
 
 def _is_tensor(value: object) -> TypeGuard[torch.Tensor]:

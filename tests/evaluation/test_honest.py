@@ -153,3 +153,37 @@ def test_a_tensor_kept_beside_the_buffers_is_said_and_the_reference_lives(tmp_pa
     result, notes = judged(tmp_path, HIDDEN, TANH, FRESH)
     assert result.verdict == "correct", result
     assert any("hidden" in note and "no buffer" in note for note in notes), notes
+
+
+WIDENING = """
+class Model(nn.Module):
+    def forward(self, x):
+        m = x.mean(-1, keepdim=True)
+        v = (x * x).mean(-1, keepdim=True) - m * m
+        y = (x - m) / torch.sqrt(v + 1e-3)
+        return torch.softmax(y.float(), -1).to(x.dtype) * x
+
+def get_inputs():
+    return [torch.randn(256, 128) + 4.0]
+"""
+
+
+def test_an_exact_kernel_in_half_precision_is_correct_where_the_task_widens_by_itself(tmp_path: Path) -> None:
+    source = """
+    #include <cmath>
+    extern "C" void kernel(const _Float16* x, _Float16* z, long rows, long c) {
+      for (long r = 0; r < rows; ++r) {
+        const _Float16* p = x + r * c;
+        double m = 0, v = 0, t = 0, most = -1e30;
+        for (int i = 0; i < c; ++i) m += p[i];
+        m /= c;
+        for (int i = 0; i < c; ++i) v += (p[i] - m) * (p[i] - m);
+        double s = 1 / std::sqrt(v / c + 1e-3);
+        for (int i = 0; i < c; ++i) most = std::fmax(most, (p[i] - m) * s);
+        for (int i = 0; i < c; ++i) t += std::exp((p[i] - m) * s - most);
+        for (int i = 0; i < c; ++i) z[r * c + i] = (_Float16)(std::exp((p[i] - m) * s - most) / t * p[i]);
+      }
+    }
+    """
+    result, _ = judged(tmp_path, WIDENING, source, FRESH.replace("x.numel()", "*x.shape"), precision="fp16")
+    assert result.protocols["strict"] == "correct", result
