@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 BINARIES = (".so", ".cubin", ".ptx", ".fatbin")
 BUILDERS = {"cupy", "triton", "numba", "pycuda", "tilelang", "cutlass", "tvm", "tvm_ffi", "warp"}
@@ -50,6 +51,8 @@ def _words(event: str, arguments: tuple[object, ...]) -> str:
     if event in STARTING:
         return f"run {arguments[0]}"
     if event == "import":
+        if len(arguments) > 1 and str(arguments[1]).endswith(".so"):
+            return f"dlopen {arguments[1]}"
         return f"import {arguments[0]}" if str(arguments[0]).partition(".")[0] in BUILDERS else ""
     return ""
 
@@ -59,11 +62,16 @@ def loads(seen: Iterable[str], name: str) -> bool:
     return any(words.endswith(f"/{name}") and words.startswith(("open ", "dlopen ")) for words in seen)
 
 
-def builds_itself(seen: Iterable[str]) -> bool:
-    """Whether there are signs of kernels from elsewhere than the binary that was built for the file: a compiler that it
-    starts, a package that makes kernels, CUDA code given to the driver."""
-    signs = ("run ", "import ", *(f"dlsym {name}" for name in COMPILING_CALLS))
-    return any(words.startswith(signs) for words in seen)
+def builds_itself(seen: Iterable[str], folder: Path, *, device: str) -> bool:
+    """Whether it runs kernels from elsewhere than the binary that was built for the file: it loaded a binary that lies
+    in `folder`, the only one that it may write. On a GPU, where a profiler then tells what runs, a package that makes
+    kernels or CUDA code given to the driver is enough. That some process was started shows nothing."""
+    seen = list(seen)
+    signs = ("import ", *(f"dlsym {name}" for name in COMPILING_CALLS))
+    if device != "cpu" and any(words.startswith(signs) for words in seen):
+        return True
+    names = [words.removeprefix("dlopen ") for words in seen if words.startswith("dlopen ")]
+    return any(folder in (folder / name).parents for name in names if "/" in name)
 
 
 def looked_up(seen: Iterable[str]) -> list[str]:

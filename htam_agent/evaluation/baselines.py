@@ -51,9 +51,10 @@ def measure_baselines(session: Session, ceilings: Ceilings, with_compile: bool) 
     return times_ms, "; ".join(reasons)
 
 
-def best_variant(times: Times) -> Variant:
-    """The opponent whose time is `best`."""
-    return next((name for name in VARIANTS if getattr(times, name) == times.best), "eager")
+def ranked_variants(times: Times) -> list[Variant]:
+    """The opponents that were measured, the fastest first; eager alone where none was."""
+    known: dict[Variant, float] = {name: time for name in VARIANTS if (time := getattr(times, name)) is not None}
+    return sorted(known, key=known.__getitem__) or ["eager"]
 
 
 def missing_reason(times: Times) -> str:
@@ -84,5 +85,7 @@ def _measure(session: Session, variant: Variant) -> tuple[list[float], str]:
         order = Block(variant=variant, calls=calls, slots=slots, flushes=flushes)
         block = session.reference.ask(Ask(block=order)).timed
         assert block is not None, "a block is answered by times"
+        if not block.milliseconds:
+            return [], block.reason or "it gave no times"
         times += block.milliseconds
     return times, ""

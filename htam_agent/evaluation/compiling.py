@@ -17,6 +17,7 @@ from htam_agent.evaluation.messages import BuildOrder, Built
 from htam_agent.evaluation.policy import SOURCE_LIMIT, inspect_source
 from htam_agent.evaluation.process import Gone, Hung
 from htam_agent.evaluation.session import Session
+from htam_agent.plain_text import plain
 from htam_agent.verdict import CompileResult
 from htam_agent.words import Stage
 
@@ -77,7 +78,7 @@ def _build(session: Session, source: str, folder: Path) -> CompileResult:
     if hang is not None:
         reason = f"it was not built again: {hang.reason} (a longer limit, or the setting hang_memory, tries it again)"
         return CompileResult(ok=False, backend=session.backend.name, log=reason, reason=reason, cached=True)
-    result = _build_confined(session, source, folder)
+    result = within(_build_confined(session, source, folder), folder / "build")
     cache.keep(session.backend, source, result)
     if session.hangs and result.reason.startswith(TOO_LONG):
         session.hangs.keep(key, Hang(stage="compile", reason=result.reason, limits=limits))
@@ -114,10 +115,30 @@ def _build_confined(session: Session, source: str, folder: Path) -> CompileResul
             raise MachineFault(built.trouble.message, built.trouble.remedy, built.trouble.code)
         if built.result is None:
             raise _machine_fault("The build process answered without a result.")
-        return built.result
+        return built.result.model_copy(
+            update={"reason": plain(built.result.reason), "log": plain(built.result.log, len(built.result.log))}
+        )
     finally:
         worker.kill()
     return CompileResult(ok=False, backend=session.backend.name, log=reason, reason=reason)
+
+
+def within(result: CompileResult, folder: Path) -> CompileResult:
+    """The result, refused where its binary is no plain file in `folder`. A build process answers for itself: one that a
+    source has subverted could name any file that the main process may read, which the candidate would then get."""
+    binary = Path(result.binary)
+    if not result.binary or (binary.resolve().is_relative_to(folder.resolve()) and stat.S_ISREG(_mode(binary))):
+        return result
+    reason = "the build names a binary that is no plain file in its own folder"
+    return CompileResult(ok=False, backend=result.backend, log=reason, reason=reason)
+
+
+def _mode(path: Path) -> int:
+    """Of the entry itself, not of what a link leads to; 0 where there is none."""
+    try:
+        return path.lstat().st_mode
+    except OSError:
+        return 0
 
 
 def _machine_fault(message: str) -> MachineFault:

@@ -7,18 +7,19 @@ import time
 from collections.abc import Sequence
 
 from htam_agent.backends.nvml import snapshot
-from htam_agent.errors import TaskError
-from htam_agent.evaluation.baselines import best_variant
+from htam_agent.errors import TaskError, WorkerError
+from htam_agent.evaluation.baselines import ranked_variants
 from htam_agent.evaluation.clock_checks import clock_checks, native_reason
 from htam_agent.evaluation.clocking import Clocking
 from htam_agent.evaluation.entering import occupy
 from htam_agent.evaluation.files import tail
 from htam_agent.evaluation.judge import Stop, Subject, Verification
 from htam_agent.evaluation.latency import measure_latency
+from htam_agent.evaluation.messages import Variant
 from htam_agent.evaluation.own_work import OwnWork
 from htam_agent.evaluation.rounds import Rounds
 from htam_agent.evaluation.session import Session
-from htam_agent.evaluation.sides import Sides
+from htam_agent.evaluation.sides import NoTimes, Sides
 from htam_agent.evaluation.timing import device_lock, to_interval
 from htam_agent.verdict import BothSides, Check, CompileResult, GpuState, RunResult, Speedups, Times
 from htam_agent.words import Protocol, Stage, Verdict
@@ -52,6 +53,8 @@ class Evaluation:
         self._rounds: Rounds | None = None
         self._own_work: OwnWork | None = None
         self._facts: dict[str, object] = {}
+        self._not_timed: list[str] = []
+        self._best_ms: float | None = None
 
     def run(self) -> RunResult:
         """The verdict. Raises WorkerError when the harness, not the candidate, fails."""
@@ -110,25 +113,13 @@ class Evaluation:
         assert self._baselines is not None, "only a timed evaluation comes here"
         device = session.device_name
         loaded = session.loaded
-        variant = best_variant(self._baselines)
         cold = not session.warm_l2
         stateful = any(entry.changes for entry in loaded.blueprint.state)
-        clocking = Clocking(
-            session.reference,
-            subject,
-            self._verification,
-            session.protocol,
-            loaded.blueprint,
-            session.seeds.draw(),
-            writes_inputs=loaded.writes_inputs,
-            stateful=stateful,
-            cold=cold,
-        )
         with device_lock(device) as waited:
             subject.extend(waited)
             subject.stages.seconds["wait for the device"] = waited
             before = self._gpu_state()
-            self._rounds = clocking.run(variant)
+            self._rounds, variant = self._against_the_best(subject, stateful=stateful, cold=cold)
             checks, distrust = clock_checks(
                 self._rounds, session.loaded, native_reason(), cold=cold, alone=loaded.writes_inputs or stateful
             )
@@ -138,6 +129,36 @@ class Evaluation:
                 raise Stop("quarantined", "time", distrust)
             self._facts = self._call_facts(Sides(session.reference, subject, variant, self._rounds.kind))
             self._facts.update(gpu_before=before, gpu_after=self._gpu_state())
+
+    def _against_the_best(self, subject: Subject, *, stateful: bool, cold: bool) -> tuple[Rounds, Variant]:
+        """The rounds against the fastest opponent that can be timed now, and which that is.
+
+        Raises Stop, and WorkerError where none can be timed.
+        """
+        session = self._session
+        assert self._baselines is not None, "only a timed evaluation comes here"
+        for variant in ranked_variants(self._baselines):
+            clocking = Clocking(
+                session.reference,
+                subject,
+                self._verification,
+                session.protocol,
+                session.loaded.blueprint,
+                session.seeds.draw(),
+                writes_inputs=session.loaded.writes_inputs,
+                stateful=stateful,
+                cold=cold,
+            )
+            try:
+                rounds = clocking.run(variant)
+            except NoTimes as error:
+                self._not_timed.append(f"{variant}, the fastest opponent before, could not be timed again: {error}")
+                continue
+            # All opponents were measured side by side at the start: this one is what the others are compared with.
+            self._best_ms = getattr(self._baselines, variant) or self._baselines.best
+            return rounds, variant
+        why = "; ".join(self._not_timed)
+        raise WorkerError(f"The reference cannot be timed: {why}.", "Look into the reference's log.", "no-times")
 
     def _gpu_state(self) -> GpuState | None:
         """Clocks, power and temperature of the device; None on a processor, or where nothing can be read."""
@@ -221,7 +242,7 @@ class Evaluation:
         rounds, baselines = self._rounds, self._baselines
         ratio = statistics.median(rounds.ratios)
         interval = to_interval(rounds.ratios)
-        known = baselines.best
+        known = self._best_ms
 
         def against(time_ms: float | None) -> float | None:
             # Opponents were measured side by side at the start; the best one again beside the candidate.
@@ -238,7 +259,7 @@ class Evaluation:
                 eager_tf32=against(baselines.eager_tf32),
                 compile=against(baselines.compile),
                 best=ratio,
-                reason="; ".join(filter(None, (self._baseline_reason, missing))),
+                reason="; ".join(filter(None, (self._baseline_reason, *self._not_timed, missing))),
             ),
             "interval": interval,
             "faster": interval is not None and interval.low > 1.0,

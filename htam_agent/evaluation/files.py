@@ -8,6 +8,8 @@ import stat
 import tempfile
 from pathlib import Path
 
+from htam_agent.plain_text import plain
+
 LOG_KEPT = 64 << 10
 
 
@@ -52,12 +54,12 @@ def read_plain(path: Path) -> bytes:
 
 
 def tail(log: Path, limit: int = 2000) -> str:
-    """The end of a log file as text; empty when there is none."""
+    """The end of a log file as plain text; empty when there is none."""
     try:
         with open(open_plain(log, os.O_RDONLY), "rb") as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - limit))
-            return file.read().decode("utf-8", "replace").strip()
+            return plain(file.read().decode("utf-8", "replace"), limit).strip()
     except OSError:
         return ""
 

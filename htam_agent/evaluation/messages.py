@@ -6,9 +6,9 @@ candidate worker: Order and Answer; main <-> build child: BuildOrder and Built.
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from htam_agent.evaluation.accuracy import Errors
 from htam_agent.evaluation.channel import Letter
@@ -16,6 +16,7 @@ from htam_agent.evaluation.confinement import Cell
 from htam_agent.evaluation.deep.records import DeepJudge, DeepJudged, DeepPrepare, DeepPrepared
 from htam_agent.evaluation.trees import TensorSpec, Tree
 from htam_agent.operator import OperatorProfile
+from htam_agent.plain_text import plain, plain_end
 from htam_agent.task import Task
 from htam_agent.verdict import Check, CompileResult, Launch
 from htam_agent.words import Backend, Precision, Protocol
@@ -335,21 +336,26 @@ class Order(Letter):
     audit: bool = False
 
 
+PlainText = Annotated[str, AfterValidator(plain)]
+PlainEnd = Annotated[str, AfterValidator(plain_end)]
+"""Of a candidate: it may hold anything, and comes into checks, reasons and logs."""
+
+
 class Answer(Letter):
     """A candidate worker's answer: evidence to be judged, never a verdict."""
 
     ok: bool
-    reason: str = ""
-    evidence: str = ""
-    active: list[str] = Field(default_factory=list)
-    missing: list[str] = Field(default_factory=list)
+    reason: PlainText = ""
+    evidence: PlainEnd = ""
+    active: list[PlainText] = Field(default_factory=list)
+    missing: list[PlainText] = Field(default_factory=list)
     outputs: Tree | None = None
     tensors: list[TensorSpec] = Field(default_factory=list)
-    operators: list[str] = Field(default_factory=list)
-    recorded: list[str] = Field(default_factory=list)
+    operators: list[PlainText] = Field(default_factory=list)
+    recorded: list[PlainText] = Field(default_factory=list)
     kernels: list[KernelTime] = Field(default_factory=list)
     launch_counts: LaunchCounts = LaunchCounts()
-    own_namespaces: list[str] = Field(default_factory=list)
+    own_namespaces: list[PlainText] = Field(default_factory=list)
     """Of operators that were registered since the candidate's import began."""
     milliseconds: list[float] = Field(default_factory=list)
     first_ms: float = 0.0

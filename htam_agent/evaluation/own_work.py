@@ -131,7 +131,7 @@ class OwnWork:
         self._refuse_foreign(foreign_functions(looked_up(seen), self._names))
         which = f"all its {len(self._names)} kernels" if len(self._names) > 1 else f"its kernel {self._names[0]}"
         if not found.what:
-            self._unchanged(found, seen, name, which)
+            self._unchanged(found, seen, second, (name, which))
             return
         if found.what.startswith(("out of memory", "hang:")):
             self._note(NAME, True, f"undecided: without {which} {found.what}")
@@ -157,16 +157,19 @@ class OwnWork:
         except Stop:  # its process has ended
             return found, []
 
-    def _unchanged(self, found: Difference, seen: list[str], name: str, which: str) -> None:
+    def _unchanged(self, found: Difference, seen: list[str], second: Entered, names: tuple[str, str]) -> None:
         """The output is still right. Raises Stop unless that proves nothing, or the kernels that ran were others."""
+        name, which = names
         if found.undecided:
             self._note(NAME, False, f"undecided: {found.undecided}")
         elif loads(seen, name):
             raise Stop("failed", "policy", f"with {which} replaced by nothing the output is still right")
-        elif not builds_itself(seen):
-            raise Stop("failed", "policy", "its kernels are built and never loaded: it runs none of its own")
-        else:
+        elif builds_itself(seen, second.spare.scratch, device=self._session.device_name):
             self._self_built = True
+        elif any(words.startswith(("run ", "import ")) for words in seen):
+            raise Stop("quarantined", "policy", "its kernels are built and never loaded, nor any that it built itself")
+        else:
+            raise Stop("failed", "policy", "its kernels are built and never loaded: it runs none of its own")
 
     def _measure_share(self, second: Subject) -> None:
         """The share of a call's time that its own kernels take; a low one is measured again, since what else runs on a

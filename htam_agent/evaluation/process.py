@@ -157,6 +157,8 @@ class Harness:
             raise self._dead() from error
         if report.event == "exit":
             self._exits[report.pid] = report
+        elif report.event == "started":  # the system gives numbers again: an earlier end under it is no longer its own
+            self._exits.pop(report.pid, None)
         return report
 
     def _dead(self) -> WorkerError:

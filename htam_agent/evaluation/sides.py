@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field
 
 from htam_agent.evaluation.activity import longest_wait, own_wait_ms, processor_ms, waits_ms
+from htam_agent.evaluation.baselines import COMPILE_SECONDS
 from htam_agent.evaluation.judge import Reference, Stop, Subject
 from htam_agent.evaluation.messages import Ask, Block, Measure, Order, Variant, Warm
 
@@ -27,6 +28,10 @@ class Seen:
     reason: str = ""
     waited_ms: float = 0.0
     """Of the wall time: for which its process, or this one, was ready to go on and others had the processor."""
+
+
+class NoTimes(Exception):
+    """The reference gave no times under a variant: its torch.compile failed, say. No fact about the candidate."""
 
 
 class Sides:
@@ -55,10 +60,13 @@ class Sides:
         return waits_ms(side.worker.pid) if self._kind == "cpu" else {}
 
     def warm_theirs(self, seconds: float) -> float:
-        """Milliseconds of a call when the reference is warm."""
-        told = self.reference.ask(Ask(warm=Warm(variant=self.variant, seconds=seconds))).timed
+        """Milliseconds of a call when the reference is warm. Raises NoTimes."""
+        limit = COMPILE_SECONDS if self.variant == "compile" else None  # a resumed run has not compiled it yet
+        told = self.reference.ask(Ask(warm=Warm(variant=self.variant, seconds=seconds)), limit).timed
         assert told is not None, "a warm is answered by times"
-        return credible(told.milliseconds)[0]
+        if not told.milliseconds:
+            raise NoTimes(told.reason or "it gave no times")
+        return told.milliseconds[0]
 
     def warm_ours(self, seconds: float, slots: int) -> float:
         """Milliseconds of a call when the candidate is warm. Raises Stop when it fails."""
@@ -69,7 +77,7 @@ class Sides:
         self, calls: int, slots: int = 1, *, empty: bool = False, summary: bool = False, back_to_back: bool = False,
         graph: bool = False, flushes: int = 1,
     ) -> Seen:  # fmt: skip
-        """A block of the reference's, or of nothing (`empty`)."""
+        """A block of the reference's, or of nothing (`empty`). Raises NoTimes."""
         block = Block(
             variant=self.variant, calls=calls, slots=slots, empty=empty, summary=summary, back_to_back=back_to_back,
             graph=graph, flushes=flushes,
@@ -83,6 +91,8 @@ class Sides:
         self._their_ms += wall
         waited = longest_wait(waits, self._waits(self.reference)) + own_wait_ms() - own
         assert told is not None, "a block is answered by times"
+        if not (told.milliseconds or back_to_back or graph or empty):
+            raise NoTimes(told.reason or "it gave no times")
         return Seen(wall, told.milliseconds, told.first_ms, reason=told.reason, waited_ms=waited)
 
     def ours(

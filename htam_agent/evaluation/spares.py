@@ -58,8 +58,10 @@ class Spare:
 
     def end(self) -> int:
         """Kills the process, removes its cell and returns how many processes it left behind."""
-        self.worker.kill()
-        shutil.rmtree(self.cell, ignore_errors=True)
+        try:
+            self.worker.kill()
+        finally:
+            shutil.rmtree(self.cell, ignore_errors=True)
         return self.worker.left_behind
 
 

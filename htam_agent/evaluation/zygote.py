@@ -105,9 +105,18 @@ class Zygote:
             for pid in orphans:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            for pid in orphans:
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(pid, 0)
+            for pid in orphans:  # one that cannot die (a driver's call) is not waited for beyond the deadline
+                _await_end(pid, deadline)
+
+
+def _await_end(pid: int, deadline: float) -> bool:
+    """Collects a dying child; False where it still lived at the deadline (of time.monotonic)."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(pid, os.WNOHANG) == (0, 0):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.001)
+    return True
 
 
 def _signal_group(pid: int) -> None:

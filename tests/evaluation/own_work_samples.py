@@ -86,6 +86,7 @@ EPILOGUE_IN_A_TRY = candidate(
 DECOY = candidate("run('decoy', torch.empty(1000))\nreturn x @ y")
 NEVER_CALLED = candidate("return x @ y")
 NEVER_LOADED = candidate("return x @ y", "LIBRARY = None")
+STARTS_A_PROCESS = candidate("return x @ y", "subprocess.run(['true'])\nLIBRARY = None")
 BUILT_AGAIN = candidate(
     "return run('relu', x @ y)",
     """

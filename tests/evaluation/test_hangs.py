@@ -83,6 +83,13 @@ def test_a_file_that_hung_is_refused_at_once(limited: Callable[..., None], judge
     assert judge(candidate()).verdict == "correct"
 
 
+def test_a_rest_of_the_total_limit_is_no_hang(limited: Callable[..., None], judge: Callable[..., RunResult]) -> None:
+    limited(run_seconds=20.0, total_seconds=1.0)
+    first = judge(HANG)
+    assert first.reason.startswith("out of time: no answer within"), first
+    assert judge(HANG).reason.startswith("out of time: "), "nothing was remembered"
+
+
 SPINNING = (
     "template <int n> struct S { static constexpr long v = S<n - 1>::v + S<n - 2>::v; };\n"
     "template <> struct S<0> { static constexpr long v = 0; };\n"

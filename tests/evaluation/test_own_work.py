@@ -64,6 +64,12 @@ def test_kernels_that_are_never_loaded_are_refused(judge: Judge) -> None:
     assert "never loaded" in result.reason
 
 
+def test_a_process_that_is_started_is_no_kernel(judge: Judge) -> None:
+    result = judge(samples.PRODUCT, samples.STARTS_A_PROCESS)
+    assert (result.verdict, result.stage) == ("quarantined", "policy"), result
+    assert "never loaded, nor any that it built itself" in result.reason
+
+
 def test_a_file_that_builds_its_kernels_again_is_no_cheat(judge: Judge) -> None:
     result = judge(samples.MATMUL, samples.BUILT_AGAIN)
     assert result.verdict == "correct", result
