@@ -7,6 +7,7 @@ the watched process has a say.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import time
 
@@ -69,6 +70,21 @@ def works_on(pid: int) -> str:
 def _clock_of(pid: int) -> int:
     """The clock of a process's processor time; the layout of such numbers is fixed (clock_getcpuclockid(3))."""
     return ~pid << 3 | 2
+
+
+@functools.cache
+def not_watched() -> str:
+    """Why what a process does cannot be seen here; empty when it can. Tried once, on this very process: a kernel may
+    lack the files of children (CONFIG_PROC_CHILDREN), and a sandbox the clocks of others."""
+    try:
+        _read("/proc/thread-self/children")
+        if not time.clock_gettime_ns(_clock_of(os.getpid())):
+            return "the clock of a process says nothing"
+        if os.getppid():  # that of another process, where there is one
+            time.clock_gettime_ns(_clock_of(os.getppid()))
+    except OSError as error:
+        return f"children or clocks of processes cannot be read ({error})"
+    return ""
 
 
 _families: dict[int, tuple[str, list[int]]] = {}

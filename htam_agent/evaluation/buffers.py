@@ -14,6 +14,7 @@ import os
 from typing import TYPE_CHECKING, Any, Protocol
 
 from htam_agent.errors import WorkerError
+from htam_agent.evaluation.free_memory import available_bytes
 
 if TYPE_CHECKING:
     import torch
@@ -65,15 +66,6 @@ class HostBuffer:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
-
-
-def available_bytes() -> int:
-    """Bytes of memory that this machine can still give without swapping."""
-    with open("/proc/meminfo", encoding="ascii") as lines:
-        for line in lines:
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 class _DeviceArray:

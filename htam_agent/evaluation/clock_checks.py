@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from htam_agent.evaluation.activity import not_watched
 from htam_agent.evaluation.messages import Loaded
 from htam_agent.evaluation.native import native_library
 from htam_agent.evaluation.rounds import Rounds
@@ -36,6 +37,8 @@ def clock_checks(
         said.append("no number of flushes hides the host, which launches calls more slowly than the device does them")
     if not_native:
         said.append(f"native shim not built: {not_native}")
+    if not_watched():
+        said.append(f"what its processes do beside its calls is not watched: {not_watched()}")
     if rounds.slots == 1 and not alone:
         said.append("with one set of inputs, results kept from call to call within a round do not show")
     checks = [

@@ -9,11 +9,11 @@ float32 tensors by itself - `reason` says why, and the float32 result without TF
 from __future__ import annotations
 
 import copy
-import os
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from htam_agent.evaluation.free_memory import available_bytes
 from htam_agent.evaluation.loading import Inputs, call, first_line, is_out_of_memory
 from htam_agent.evaluation.reference_model import ReferenceModel
 from htam_agent.evaluation.state import state_tensors
@@ -178,13 +178,3 @@ def _moved(tensor: torch.Tensor, share: float, seed: int) -> torch.Tensor:
 def base_varies(tensor: torch.Tensor) -> bool:
     """Whether float64 can tell more about a tensor than the tensor itself."""
     return varies(tensor) and not is_double(tensor)
-
-
-def available_bytes() -> int:
-    """Bytes of host memory that can be had without swapping."""
-    try:
-        with open("/proc/meminfo") as lines:
-            found = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable")]
-    except OSError:
-        found = []
-    return found[0] * 1024 if found else os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from htam_agent.evaluation.buffers import available_bytes
+from htam_agent.evaluation.free_memory import available_bytes
 
 MOST_SLOTS = 3
 SHARE = 0.6

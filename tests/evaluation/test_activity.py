@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from htam_agent.evaluation.activity import processor_ms, waits_ms, works_on
+from htam_agent.evaluation.activity import not_watched, processor_ms, waits_ms, works_on
 
 SPIN = "import time\nend = time.process_time() + {seconds}\nwhile time.process_time() < end: pass\n"
 SAY = "print('done', flush=True); input()\n"
@@ -83,3 +83,17 @@ def test_a_process_that_is_gone_has_taken_nothing() -> None:
         process.wait()
         assert processor_ms(process.pid) == 0.0
         assert waits_ms(process.pid) == {}
+
+
+def test_a_kernel_that_shows_no_children_is_not_taken_for_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str) -> str:
+        raise FileNotFoundError(2, "No such file", path)
+
+    not_watched.cache_clear()
+    assert not_watched() == ""
+    not_watched.cache_clear()
+    monkeypatch.setattr("htam_agent.evaluation.activity._read", refuse)
+    try:
+        assert "cannot be read" in not_watched()
+    finally:
+        not_watched.cache_clear()
