@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,10 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from htam_agent.errors import SettingsError
+from htam_agent.errors import SettingsError, WorkerError
 from htam_agent.evaluation.bench import Bench
+from htam_agent.evaluation.channel import Channel
 from htam_agent.evaluation.confinement import LAYERS
+from htam_agent.evaluation.messages import Report
 from htam_agent.evaluation.session import confinement_off
+from htam_agent.evaluation.spares import prepare_spare
+from htam_agent.evaluation.zygote import _await_end
 from htam_agent.verdict import RunResult
 from tests.evaluation.samples import FORWARD, candidate
 
@@ -89,3 +96,39 @@ def test_cells_and_processes_do_not_pile_up(bench: Bench, judge: Judge) -> None:
     while {int(pid) for pid in Path(f"/proc/{zygote}/task/{zygote}/children").read_text().split()} != expected:
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_a_spare_that_cannot_be_killed_leaves_no_cell(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    spare = prepare_spare(bench._opened())
+    kill = spare.worker.kill
+
+    def die() -> None:
+        kill()
+        raise WorkerError("The evaluation's parent process does not answer.", "Run it again.")
+
+    monkeypatch.setattr(spare.worker, "kill", die)
+    with pytest.raises(WorkerError):
+        spare.end()
+    assert not spare.cell.exists()
+
+
+def test_a_process_that_does_not_end_is_waited_for_until_the_deadline_only() -> None:
+    with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as child:
+        begin = time.monotonic()
+        assert not _await_end(child.pid, begin + 0.1)
+        assert time.monotonic() - begin < 5.0
+        child.kill()
+        assert _await_end(child.pid, time.monotonic() + 10.0)
+
+
+def test_an_end_is_forgotten_when_its_number_is_given_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = bench._opened().harness
+    first = harness.spawn("candidate", None)
+    assert harness.kill(first.pid) is not None
+    assert not first.alive()
+    ours, theirs = Channel.pair()
+    with contextlib.closing(ours), contextlib.closing(Channel(theirs)) as zygote, monkeypatch.context() as patch:
+        patch.setattr(harness, "_control", ours)
+        zygote.send(Report(event="started", pid=first.pid))
+        harness._read(5.0)
+        assert first.alive(), "another process has its number now"
