@@ -22,6 +22,7 @@ def main(words: list[str]) -> None:
 
     parser = argparse.ArgumentParser(prog="h200_evaluator.py cheats", description=__doc__)
     add_options(parser, tasks=False)
+    parser.add_argument("--timed", choices=["only", "not"], help="a part of the table: timed rows need a quiet machine")
     arguments = parser.parse_args(words)
     items = Items(arguments.out, "cheats", arguments.earlier)
     budget = Budget(arguments.budget_seconds)
@@ -32,7 +33,7 @@ def main(words: list[str]) -> None:
     folder.mkdir(parents=True)
 
     def wanted(case: Case) -> bool:
-        return case.key not in items
+        return case.key not in items and arguments.timed in (None, "only" if case.timing else "not")
 
     for row in run_table(arguments.backend, folder, only=wanted):
         record = as_record(row)
