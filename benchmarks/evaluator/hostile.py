@@ -1,9 +1,9 @@
 """500 evaluations of a small task in a row, a tenth of them hostile: is a verdict lost, a process left, memory held?
 
 Each block keeps one bench open. Every tenth candidate is hostile (a crash, a hang, a leak, an illegal access, a fork
-...), every tenth wrong, the rest right; every twentieth is timed. What is counted: evaluations without a verdict, verdicts
-that are not what the candidate deserves, processes alive after the bench is closed, and the growth of host memory (main
-process, zygote, reference) and of device memory over the block.
+...), every tenth wrong, the rest right; every twentieth is timed. What is counted: evaluations without a verdict,
+verdicts that are not what the candidate deserves, processes alive after the bench is closed, and the growth of host
+memory (main process, zygote, reference) and of device memory over the block.
 """
 
 from __future__ import annotations
