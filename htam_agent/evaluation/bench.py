@@ -23,7 +23,7 @@ from htam_agent.evaluation.exclusions import excluded_protocols
 from htam_agent.evaluation.files import tail
 from htam_agent.evaluation.hangs import HangMemory
 from htam_agent.evaluation.hung import remember, remembered
-from htam_agent.evaluation.judge import MachineFault, Reference, raise_trouble
+from htam_agent.evaluation.judge import REFERENCE_KILLED, MachineFault, Reference, raise_trouble
 from htam_agent.evaluation.messages import Ask, Load, Loaded, Told
 from htam_agent.evaluation.policy import default_policy
 from htam_agent.evaluation.process import Gone, Harness, Hung
@@ -310,10 +310,11 @@ def evaluate_files(
     harness, the task or the system fails under a candidate, that candidate is quarantined with the reason, and the next
     gets a fresh bench.
 
-    Raises MachineFault when the machine is at fault, and TaskError, BackendUnavailable and WorkerError when a fresh
+    Raises MachineFault when the machine is at fault (a reference that is killed for memory under one file may be that
+    file's doing, under the next as well it is not), and TaskError, BackendUnavailable and WorkerError when a fresh
     bench fails on its own: its task cannot be loaded, run or timed.
     """
-    bench = new()
+    bench, killed = new(), False
     try:
         bench.open()
         for kernel in kernels:
@@ -325,7 +326,8 @@ def evaluate_files(
             else:
                 if compiled.ok and timing:
                     bench.baselines()
-                result, failed = _judged(bench, compiled, timing=timing, deep=deep)
+                result, failed = _judged(bench, compiled, killed, timing=timing, deep=deep)
+            killed = failed
             yield bench, result
             if failed:
                 bench.close()
@@ -334,13 +336,18 @@ def evaluate_files(
         bench.close()
 
 
-def _judged(bench: Bench, compiled: CompileResult, *, timing: bool, deep: bool) -> tuple[RunResult, bool]:
-    """The result, and whether the bench failed under the candidate. Raises MachineFault."""
+def _judged(bench: Bench, compiled: CompileResult, again: bool, *, timing: bool, deep: bool) -> tuple[RunResult, bool]:
+    """The result, and whether the bench failed under the candidate (`again`: as under the one before).
+
+    Raises MachineFault.
+    """
     try:
         result = bench.run(compiled, timing=timing)
         return (bench.deep(compiled, result) if deep else result), False
-    except MachineFault:
-        raise
+    except MachineFault as error:
+        if again or error.code != REFERENCE_KILLED:
+            raise
+        return _quarantined(bench, "run", f"the machine failed beside it: {error}"), True
     except WorkerError as error:
         return _quarantined(bench, "run", f"the harness failed: {error}"), True
     except TaskError as error:

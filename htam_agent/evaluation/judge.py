@@ -51,6 +51,9 @@ __all__ = ["PROTOCOLS", "MachineFault", "Reference", "Stop", "Subject", "Verific
 T = TypeVar("T", bound=BaseModel)
 
 
+REFERENCE_KILLED = "reference-killed"
+
+
 class MachineFault(WorkerError):
     """The machine failed a candidate of which nothing had run, or in a way that is none of its doing: a device that
     others hold, memory that the reference lost. No fact about a kernel."""
@@ -81,11 +84,11 @@ class Reference:
             with self.stages.stage(f"reference {kind_of(question)}"):
                 told = self.worker.ask(question, Told, seconds or self.seconds)
         except (Gone, Hung, Garbled) as error:
-            kind = MachineFault if isinstance(error, Gone) and killed_from_outside(error) else WorkerError
-            raise kind(
-                f"The process that holds the reference model failed: {error}.",
-                "Run it again; if it happens again, check the machine's memory and `htam doctor`.",
-            ) from error
+            said = f"The process that holds the reference model failed: {error}."
+            remedy = "Run it again; if it happens again, check the machine's memory and `htam doctor`."
+            if isinstance(error, Gone) and killed_from_outside(error):
+                raise MachineFault(said, remedy, REFERENCE_KILLED) from error
+            raise WorkerError(said, remedy) from error
         return raise_trouble(told)
 
     def prepare(self, order: Prepare) -> Prepared:
