@@ -42,7 +42,7 @@ SHORT_BAND = 0.10
 """Part by which calls of short blocks may be below those of long ones: clocks fall under a load that lasts."""
 LONE_WAIT, MORE_WAIT = 0.05, 1.5
 """Part of a block that may have been waited for a processor, and how much more than the reference's part."""
-LEAST_MS = {"cpu": 100.0, "cuda": 70.0}
+LEAST_MS = {"cpu": 100.0, "cuda": 100.0}
 """A block that proves something takes this long."""
 BLOCKS, MORE_BLOCKS = {"cpu": 3, "cuda": 2}, 2
 """Long blocks of an evaluation; so many more before a claim counts as refuted."""
