@@ -70,6 +70,7 @@ class Clocking:
         seed: int,
         *,
         writes_inputs: bool = False,
+        aliases_inputs: bool = False,
         stateful: bool = False,
         cold: bool = True,
     ) -> None:
@@ -82,6 +83,7 @@ class Clocking:
         self._kind = "cpu" if blueprint.device == "cpu" else "cuda"
         self._random = random.Random(seed)
         self._writes_inputs = writes_inputs
+        self._aliases_inputs = aliases_inputs
         self._alone = writes_inputs or stateful
         self._cold = cold
         self._flushes = 1 if cold else 0
@@ -326,7 +328,7 @@ class Clocking:
         outputs; its processes are stopped meanwhile.
         """
         begin = time.monotonic()
-        overwrite = overwrite and not self._alone
+        overwrite = overwrite and not self._alone and not self._aliases_inputs
         slot = self._random.randrange(turns)
         values = self._values[slot].model_copy(update={"expect": True, "write": self._writes_inputs})
         if overwrite:

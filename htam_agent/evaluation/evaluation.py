@@ -146,6 +146,7 @@ class Evaluation:
                 session.loaded.blueprint,
                 session.seeds.draw(),
                 writes_inputs=session.loaded.writes_inputs,
+                aliases_inputs=session.loaded.aliases_inputs,
                 stateful=stateful,
                 cold=cold,
             )

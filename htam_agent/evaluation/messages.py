@@ -105,6 +105,8 @@ class Loaded(Letter):
     """Which null kernels would pass; empty when none does."""
     notes: list[Check] = Field(default_factory=list)
     writes_inputs: bool = False
+    aliases_inputs: bool = False
+    """An output of the reference shares memory with an input."""
     allowance: float = 0.0
     """The reference's own relative error at the declared precision."""
     bandwidth: float = 0.0

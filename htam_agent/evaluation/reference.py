@@ -159,6 +159,7 @@ class Reference:
             operator=operator,
             blueprint=blueprint,
             writes_inputs=any(self._model.mutated),
+            aliases_inputs=self._model.aliases,
             allowance=allowance,
             notes=notes,
             weak=weak,

@@ -43,6 +43,9 @@ class ReferenceModel:
             self.mutated = verify.differ(copies, tensors)
             self.changes = verify.differ(self.state, self.initial)
         self.finite = verify.all_finite(self.outputs)
+        given_at = {tensor.untyped_storage().data_ptr() for tensor in copies}
+        self.aliases = any(tensor.untyped_storage().data_ptr() in given_at for tensor in self.outputs)
+        """Whether an output shares memory with an input, so that a candidate's may as well."""
         self.restore(self.initial)
 
     @property

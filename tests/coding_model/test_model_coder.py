@@ -153,7 +153,7 @@ def test_preflight_names_what_is_missing(model: str | None, key: SecretStr | Non
     with pytest.raises(SettingsError) as caught:
         ModelCoder(model, key).preflight()
     assert said in str(caught.value)
-    assert "--coder template" in caught.value.remedy
+    assert "the template coder" in caught.value.remedy
 
 
 def test_preflight_reads_the_prompts(tmp_path: Path) -> None:
