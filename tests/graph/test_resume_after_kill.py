@@ -99,8 +99,9 @@ def test_a_killed_run_goes_on_exactly(node: str, tmp_path: Path) -> None:
     assert [step["step"] for step in steps] == list(range(1, len(steps) + 1))
     after = judged(run)
     assert {name: after[name] for name in before} == before, "an attempt that was judged is not judged again"
-    # One attempt for each candidate, unless a repair asked for more.
-    assert len(after) == sum(candidate["attempts"] for step in steps for candidate in step["candidates"])
+    # One attempt for each candidate, unless a repair asked for more; one that the coder then refused is not judged.
+    attempts = [candidate["attempts"] for step in steps for candidate in step["candidates"]]
+    assert len(attempts) <= len(after) <= sum(attempts)
 
     stats = htam("memory", "stats", "--memory", str(tmp_path / "memory"), "--json", folder=tmp_path).last
     assert stats["experiences"] == len(list(run.glob("candidates/*/compile.json"))), "each judged attempt counts once"

@@ -68,8 +68,10 @@ def test_what_was_measured_was_learned(answer: Answer, folder: Path) -> None:
     steps = answer.last["steps"]
     assert isinstance(steps, list)
     stats = htam("memory", "stats", "--memory", "memory", "--json", folder=folder).last
-    attempts = sum(candidate["attempts"] for step in steps for candidate in step["candidates"])
-    assert stats["experiences"] == attempts
+    judged = len(list((folder / "run" / "candidates").glob("*/compile.json")))
+    attempts = [candidate["attempts"] for step in steps for candidate in step["candidates"]]
+    assert stats["experiences"] == judged, "each judged attempt counts once; what a coder refuses is no fact"
+    assert len(attempts) <= judged <= sum(attempts)
 
 
 def test_the_run_is_listed_and_reported(answer: Answer, folder: Path) -> None:
