@@ -57,7 +57,7 @@ def spread(items: dict[str, Item]) -> dict[str, Any]:
         values = [run["speedup"]["best"] for run in runs if run["speedup"]["best"]]
         if len(values) < 2:
             continue
-        device = median([run["device_ms"] for run in runs if run.get("device_ms")])
+        device = median([run["device_ms"]["candidate"] for run in runs if run.get("device_ms")])
         milliseconds = device or median([run["times_ms"]["candidate"] for run in runs if run["times_ms"]["candidate"]])
         bound = any(run.get("launch_bound") for run in runs)
         limit = 0.01 if milliseconds and milliseconds >= LONG_MS and not bound else 0.03
