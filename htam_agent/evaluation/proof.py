@@ -197,11 +197,12 @@ class ShortBlocks:
     empty: list[float] = field(default_factory=list)
 
 
-SHORT_SHARE, SHORT_MS = 0.3, 0.1
-"""Part, and milliseconds, by which a call of a short block may be above the claim: a message is part of it."""
+SHORT_SHARE, SHORT_MS = {"cpu": 1.5, "cuda": 0.3}, {"cpu": 0.5, "cuda": 0.1}
+"""Part, and milliseconds, by which a call of a short block may be above the claim: a message is part of it, on a
+processor the waking of threads as well."""
 
 
-def left_out(short: ShortBlocks, claimed_ms: float, their_ms: float) -> str:
+def left_out(short: ShortBlocks, claimed_ms: float, their_ms: float, kind: str) -> str:
     """Why calls of long blocks seem to be left out, remembered, or put off: where a block can do none of this, the
     harness's clock sees more than is claimed, and more than the reference beside it explains. Empty when it does not.
     The quickest block of each kind counts, since others only have been disturbed."""
@@ -210,7 +211,9 @@ def left_out(short: ShortBlocks, claimed_ms: float, their_ms: float) -> str:
     empty = min(short.empty)
     ours, theirs = (max(0.0, min(walls) - empty) / short.calls for walls in (short.ours, short.theirs))
     usual = max(1.0, theirs / max(their_ms, 1e-9))
-    allowed = claimed_ms * (1.0 + SHORT_SHARE) * min(usual, 2.0) + 2.0 * max(0.0, theirs - their_ms) + SHORT_MS
+    allowed = (
+        claimed_ms * (1.0 + SHORT_SHARE[kind]) * min(usual, 2.0) + 2.0 * max(0.0, theirs - their_ms) + SHORT_MS[kind]
+    )
     if ours <= allowed:
         return ""
     return (

@@ -100,6 +100,7 @@ class Rounds:
             )
         skipped = ""
         if self.short is not None and self.candidate:
-            skipped = left_out(self.short, statistics.median(self.candidate), statistics.median(self.reference))
+            claimed, theirs = statistics.median(self.candidate), statistics.median(self.reference)
+            skipped = left_out(self.short, claimed, theirs, self.kind)
         known = self.unstoppable or late or self.set_aside or self.works_on or self.recalls
         return known or proof.reason or skipped

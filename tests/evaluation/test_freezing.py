@@ -100,8 +100,8 @@ def test_what_is_computed_when_outputs_are_asked_for_is_wrong(judge: Callable[..
 
 def test_calls_that_are_left_out_of_long_blocks_show_in_short_ones() -> None:
     short = ShortBlocks(3, ours=[12.9, 12.6, 15.0], theirs=[1.5, 1.4, 1.6], empty=[0.3, 0.31, 0.4])
-    assert "left out" in left_out(short, claimed_ms=0.003, their_ms=0.34)
-    assert left_out(short, claimed_ms=4.1, their_ms=0.34) == ""
+    assert "left out" in left_out(short, claimed_ms=0.003, their_ms=0.34, kind="cpu")
+    assert left_out(short, claimed_ms=4.1, their_ms=0.34, kind="cpu") == ""
 
 
 @pytest.mark.parametrize("truth", [0.01, 0.1, 1.0, 10.0])
@@ -109,9 +109,14 @@ def test_an_honest_claim_stands_when_machines_wake_slowly(truth: float) -> None:
     """The reference's short blocks say how much slower first calls are on this machine."""
     slower = 0.3
     ours, theirs = ([0.3 + 3 * (time_ms + slower)] for time_ms in (truth, 2 * truth))
-    assert left_out(ShortBlocks(3, ours, theirs, [0.3]), truth, 2 * truth) == ""
-    assert left_out(ShortBlocks(3, [0.3 + 3 * (truth + SHORT_MS)], [0.3 + 6 * truth], [0.3]), truth, 2 * truth) == ""
+    assert left_out(ShortBlocks(3, ours, theirs, [0.3]), truth, 2 * truth, "cuda") == ""
+    assert (
+        left_out(
+            ShortBlocks(3, [0.3 + 3 * (truth + SHORT_MS["cuda"])], [0.3 + 6 * truth], [0.3]), truth, 2 * truth, "cuda"
+        )
+        == ""
+    )
 
 
 def test_nothing_is_alleged_without_blocks() -> None:
-    assert left_out(ShortBlocks(3), 1.0, 1.0) == ""
+    assert left_out(ShortBlocks(3), 1.0, 1.0, "cpu") == ""
