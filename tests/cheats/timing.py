@@ -9,7 +9,11 @@ from tests.cheats.tasks import AFFINE, UNDERFLOW
 
 HONEST = "return launch(x, y, self.weight, torch.empty_like(x))"
 FORGED = (Expect("quarantined", "time"), Expect("quarantined", "policy", "times that cannot be"))
-THREADS = (Expect("wrong"), Expect("quarantined", reason="thread|process|elsewhere|later|after"))
+THREADS = (
+    Expect("wrong"),
+    Expect("quarantined", reason="thread|process|elsewhere|later|after"),
+    Expect("failed", reason="left behind"),
+)
 
 
 def as_long_as_honest(result: RunResult, honest: RunResult | None) -> bool:
