@@ -112,11 +112,13 @@ threading.Thread(target=spin, daemon=True).start()
 """
 
 
-def test_a_thread_that_works_while_the_reference_is_timed_is_noticed(judge: Judge) -> None:
-    """It would slow the opponent down, or widen what the load of the machine excuses."""
+def test_a_thread_that_spins_slows_nobody_but_its_own_file(judge: Judge) -> None:
+    """It is stopped while the reference is timed, so that it neither slows the opponent nor excuses itself by a load."""
     result = judge(slow(top=SPINNING), timing=True)
-    assert result.verdict == "quarantined", result
-    assert "threads or processes of the candidate" in result.reason
+    assert result.verdict in ("correct", "quarantined"), result
+    assert not result.faster
+    if result.verdict == "quarantined":
+        assert result.stage == "time"
 
 
 def test_a_result_says_what_was_timed_and_how(judge: Judge, bench: Bench) -> None:
