@@ -113,7 +113,7 @@ threading.Thread(target=spin, daemon=True).start()
 
 
 def test_a_thread_that_spins_slows_nobody_but_its_own_file(judge: Judge) -> None:
-    """It is stopped while the reference is timed, so that it neither slows the opponent nor excuses itself by a load."""
+    """It is stopped while the reference is timed: it neither slows the opponent nor excuses itself by a load."""
     result = judge(slow(top=SPINNING), timing=True)
     assert result.verdict in ("correct", "quarantined"), result
     assert not result.faster
