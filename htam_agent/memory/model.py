@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from htam_agent.coding.plan import Mapping, PlanEdit, Staging
+from htam_agent.memory.modes import MemoryMode
 from htam_agent.operator import OperatorClass, OperatorFeatures
 from htam_agent.verdict import DeviceFacts
 from htam_agent.words import Backend, Bottleneck, DType, Precision, Record, StepVerdict
@@ -162,3 +163,4 @@ class SelectionState(Record):
     plan_strategies: tuple[str, ...] = ()
     steps_left: int = 1
     seed: int = 0
+    mode: MemoryMode = "full"
