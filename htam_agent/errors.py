@@ -7,9 +7,10 @@ HtamError                     code, message, remedy, exit_code
 │   ├── BackendUnavailable    the machine lacks what the chosen backend needs
 │   ├── StoreError            a memory folder is corrupt, newer or foreign
 │   └── RunError              a run folder is missing, corrupt, or cannot be written
-└── InfrastructureError       exit 3: the machine or a service is at fault
-    ├── WorkerError           a harness process died or stopped answering
-    └── ModelError            the chat model's endpoint failed for good
+├── InfrastructureError       exit 3: the machine or a service is at fault
+│   ├── WorkerError           a harness process died or stopped answering
+│   └── ModelError            the chat model's endpoint failed for good
+└── BudgetSpent               exit 1: a further question to the model could cost more than the run may still spend
 """
 
 from __future__ import annotations
@@ -71,3 +72,8 @@ class WorkerError(InfrastructureError):
 
 class ModelError(InfrastructureError):
     code = "model"
+
+
+class BudgetSpent(HtamError):
+    code = "budget-spent"
+    exit_code = 1
