@@ -25,7 +25,7 @@ from pydantic_settings import (
 from pydantic_settings import SettingsError as SourceError
 
 from htam_agent.errors import SettingsError
-from htam_agent.words import Policy, Precision, Protocol
+from htam_agent.words import Director, Judge, Pause, Policy, Precision, Protocol
 
 PREFIX = "HTAM_"
 TOML_FILE = "htam.toml"
@@ -77,6 +77,15 @@ class Settings(BaseSettings):
     memory_mode: Literal["full"] = Field("full", description="How the memory is used: full (read and learn).")
     candidates: int = Field(1, ge=1, le=16, description="Candidates written in each step.")
     repairs: int = Field(2, ge=0, le=16, description="Repairs of one failed candidate in one step.")
+    director: Director = Field(
+        "score", description="Who chooses a step's direction: the score alone, or a chat model among the best scored."
+    )
+    evaluator: Judge = Field(
+        "local", description="Who judges: this machine, or (external) another one, while the run waits for its verdicts."
+    )
+    approve: Annotated[tuple[Pause, ...], NoDecode] = Field(
+        (), description="Pauses for your yes: before a direction, before code is built and run (direction,code)."
+    )
     seed: int | None = Field(None, ge=0, description="Seed of selection; unset: a fresh one, recorded in the run.")
     runs: Path = Field(Path("htam-runs"), description="Folder of the runs.")
     runs_cap_bytes: int = Field(
@@ -133,6 +142,12 @@ class Settings(BaseSettings):
     def _split_paths(cls, value: object) -> object:
         """A variable of the environment holds several paths as PATH does."""
         return tuple(part for part in value.split(os.pathsep) if part) if isinstance(value, str) else value
+
+    @field_validator("approve", mode="before")
+    @classmethod
+    def _split_words(cls, value: object) -> object:
+        """Words separated by commas."""
+        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
     @classmethod
     def settings_customise_sources(

@@ -16,6 +16,11 @@ Verdict = Literal["correct", "wrong", "failed", "quarantined"]
 StepVerdict = Literal["correct", "wrong", "failed", "quarantined", "at-floor"]
 Stage = Literal["load", "policy", "compile", "construct", "run", "verify", "time"]
 Bottleneck = Literal["memory", "compute", "latency", "launch", "unknown"]
+Pause = Literal["direction", "code"]
+"""Where a run waits for its user's yes: before a direction is taken, before a step's code is built and run."""
+Director = Literal["score", "model"]
+Judge = Literal["local", "external"]
+"""Who judges candidates: this machine, or another one, whose verdicts the run waits for."""
 DType = Literal[
     "float32", "float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool", "other"
 ]

@@ -11,7 +11,7 @@ from pydantic import Field
 from htam_agent.task import Task
 from htam_agent.verdict import Check, Interval, ProfileResult, Speedups, Times
 from htam_agent.version import __version__
-from htam_agent.words import Backend, Policy, Precision, Protocol, Record, StepVerdict
+from htam_agent.words import Backend, Director, Judge, Pause, Policy, Precision, Protocol, Record, StepVerdict
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -35,6 +35,9 @@ class RunOptions(Record):
     candidates: int = Field(1, ge=1, le=16)
     repairs: int = Field(2, ge=0, le=16)
     """Repairs of one candidate in one step."""
+    director: Director = "score"
+    evaluator: Judge = "local"
+    approve: tuple[Pause, ...] = ()
     seed: int = 0
     """Of selection. The evaluator's seeds are secret and are not derived from it."""
     max_seconds: float | None = None
