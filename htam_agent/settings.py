@@ -25,6 +25,7 @@ from pydantic_settings import (
 from pydantic_settings import SettingsError as SourceError
 
 from htam_agent.errors import SettingsError
+from htam_agent.memory.modes import MemoryMode
 from htam_agent.words import Director, Judge, Pause, Policy, Precision, Protocol
 
 PREFIX = "HTAM_"
@@ -74,7 +75,11 @@ class Settings(BaseSettings):
     policy: Policy | None = Field(
         None, description="own-kernels-only or library-allowed; unset: by the operators of the task."
     )
-    memory_mode: Literal["full"] = Field("full", description="How the memory is used: full (read and learn).")
+    memory_mode: MemoryMode = Field(
+        "full",
+        description="What of the memory is used: full, or an ablation (no-hierarchy, no-local, random, no-prefix, "
+        "no-position, no-update, none).",
+    )
     candidates: int = Field(1, ge=1, le=16, description="Candidates written in each step.")
     repairs: int = Field(2, ge=0, le=16, description="Repairs of one failed candidate in one step.")
     director: Director = Field(

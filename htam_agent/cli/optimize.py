@@ -33,7 +33,9 @@ def optimize_command(
     precision: PrecisionOption = None,
     protocol: ProtocolOption = None,
     policy: PolicyOption = None,
-    memory_mode: Annotated[str | None, typer.Option(help="full.")] = None,
+    memory_mode: Annotated[
+        str | None, typer.Option(help="full, or an ablation: no-hierarchy, no-local, random, no-prefix, ..., none.")
+    ] = None,
     candidates: Annotated[int | None, typer.Option(help="Candidates written in each step.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of selection; the evaluator's seeds stay secret.")] = None,
     memory: MemoryOption = None,

@@ -45,6 +45,7 @@ def finish_run(state: State, runtime: Runtime[Context], session: Session) -> Res
         device=session.bench.device.name,
         precision=options.precision,
         policy=session.bench.policy,
+        memory_mode=options.memory_mode,
         verdict="at-floor" if at_floor else "failed",
         reason=reason,
         speedup=Speedups(reason=f"the original is kept: {reason}"),

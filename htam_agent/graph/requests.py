@@ -38,6 +38,7 @@ def selection_state(state: State, context: Context, session: Session) -> Selecti
         device=session.bench.device,
         steps_left=context.options.steps - draft.step + 1,
         seed=context.options.seed + draft.step,
+        mode=context.options.memory_mode,
     )
 
 

@@ -26,6 +26,7 @@ def render_report(result: Result, operator: OperatorProfile) -> str:
         f"{_headline(result)}",
         "",
         f"- device: {result.device} (backend {result.backend}), precision {result.precision}, policy {result.policy}",
+        *([f"- memory mode: {result.memory_mode}"] if result.memory_mode != "full" else []),
         f"- operator: {', '.join(operator.operators) or operator.untraceable}",
         f"- unavoidable bytes: {operator.unavoidable_bytes:,}; operations: {operator.operations:,}",
         f"- ended because: {result.reason or 'the run is complete'}",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
+from htam_agent.memory.modes import MemoryMode
 from htam_agent.task import Task
 from htam_agent.verdict import Check, Interval, ProfileResult, Speedups, Times
 from htam_agent.version import __version__
@@ -31,7 +32,7 @@ class RunOptions(Record):
     protocol: Protocol = "strict"
     policy: Policy | None = None
     """None: by the traced operators (library-allowed with a matmul, convolution or attention)."""
-    memory_mode: Literal["full"] = "full"
+    memory_mode: MemoryMode = "full"
     candidates: int = Field(1, ge=1, le=16)
     repairs: int = Field(2, ge=0, le=16)
     """Repairs of one candidate in one step."""
@@ -175,6 +176,8 @@ class Result(Record):
     device: str
     precision: Precision
     policy: Policy
+    memory_mode: MemoryMode = "full"
+    """What of the memory the run used."""
     verdict: StepVerdict
     reason: str = ""
     """Why the run stopped, and why there is no kernel where there is none."""
