@@ -26,6 +26,7 @@ from pydantic_settings import SettingsError as SourceError
 
 from htam_agent.errors import SettingsError
 from htam_agent.memory.modes import MemoryMode
+from htam_agent.swapping.choices import McpChoices, ToolChoices, from_text
 from htam_agent.words import Director, Judge, Pause, Policy, Precision, Protocol
 
 PREFIX = "HTAM_"
@@ -137,6 +138,14 @@ class Settings(BaseSettings):
     profile: Literal["time", "ncu"] = Field(
         "time", description="What a profile reads: time alone, or hardware counters by ncu too (cuda; takes seconds)."
     )
+    tools: Annotated[ToolChoices, NoDecode] = Field(
+        ToolChoices(),
+        description="Who serves compile, run, profile, coder, evaluator or embedder, as JSON (a table in htam.toml).",
+    )
+    mcp: Annotated[McpChoices, NoDecode] = Field(
+        McpChoices(),
+        description="MCP servers that tools may name, in the form of desktop clients, as JSON (a table in htam.toml).",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
     log_format: Literal["console", "json"] = Field("console", description="Form of the log lines on stderr.")
 
@@ -153,6 +162,11 @@ class Settings(BaseSettings):
     def _split_words(cls, value: object) -> object:
         """Words separated by commas."""
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @field_validator("tools", "mcp", mode="before")
+    @classmethod
+    def _parse_table(cls, value: object) -> object:
+        return from_text(value)
 
     @classmethod
     def settings_customise_sources(
@@ -276,12 +290,19 @@ def _refusal(error: ValidationError, origins: Mapping[str, Origin]) -> SettingsE
     name = str(first["loc"][0])
     origin = origins.get(name, "default")
     spelled = {".env": _variable(name), "environment": _variable(name), "command line": "--" + name.replace("_", "-")}
-    value = "" if name == "api_key" else f" = {first['input']!r}"
+    # Tables of servers hold keys too.
+    value = "" if name == "api_key" or name == "mcp" else f" = {first['input']!r}"
     where = {"environment": "the environment", "command line": "the command line", "call": "the call"}.get(
         origin, origin
     )
-    reason = first["msg"].removeprefix("Input ").rstrip(".")
+    reason = first["msg"].removeprefix("Input ").removeprefix("Value error, ").rstrip(".")
+    reason = "is no key that is known here" if first["type"] == "extra_forbidden" else reason
     return SettingsError(
-        f"{spelled.get(origin, name)}{value} (from {where}) does not fit: it {reason}.",
+        f"{_key(spelled.get(origin, name), first['loc'])}{value} (from {where}) does not fit: it {reason}.",
         f"{Settings.model_fields[name].description} `htam config` shows every setting and where it came from.",
     )
+
+
+def _key(name: str, place: tuple[int | str, ...]) -> str:
+    """The setting, with the way to the key of its table that is meant."""
+    return ".".join([name, *map(str, place[1:])])
