@@ -51,6 +51,12 @@ class Preconditions(Record):
     """At least one of these ATen names ("aten.exp") occurs."""
     compute_capability_min: int | None = None
     """90 for sm_90; cuda only."""
+    compute_capability_max: int | None = None
+    architectures: list[str] | None = None
+    """Of the device, as DeviceFacts names them: "sm_90", "x86_64"."""
+    threads_min: int | None = None
+    """CPU threads (cpp) or multiprocessors (cuda) of the device."""
+    threads_max: int | None = None
     plan_mapping: list[Mapping] | None = None
     plan_staging: list[Staging] | None = None
 
@@ -120,20 +126,61 @@ class Experience(Record):
     """Best correct time before the step (the reference's at the first)."""
     time_after_ms: float | None = None
     floor_ms: float | None = None
+    prefix_outcomes: tuple[float, ...] = ()
+    """Outcome of each step of the prefix, as in SelectionState; empty in records that were written without it."""
+    steps_left: int | None = None
+    """Steps that the run had left, this one included; None in records that were written without it."""
     seconds: float = 0.0
+    """Of building and judging, and of asking a model."""
     tokens: int = 0
+    usd: float | None = None
+    """What the model's tokens cost; None where the price is not known. A step without a model costs 0 tokens."""
     reason: str = ""
     device: DeviceFacts
+    """Where it was measured, with the versions of driver, compiler, torch and libraries."""
     created: str = ""
     """UTC, ISO 8601."""
 
 
+TermName = Literal["fit", "strategies", "transition", "elsewhere", "damping", "exploration", "draw"]
+
+
+class ScoreTerm(Record):
+    """One term of a direction's score: a share of the remaining gap.
+
+    A term with `counts` above 0 enters the mean with that weight; one with 0 counts is added to the mean. So the score
+    is the sum of counts * share over the sum of counts, plus the shares without counts, clipped to [-1, 1].
+    """
+
+    name: TermName
+    share: float
+    counts: float = Field(0.0, ge=0.0)
+    detail: str = ""
+
+
+class WeighedExperience(Record):
+    """One measured step as it counted in a choice. `weight` is what it counted, 0 to 1, with `trust` (guard.py) in
+    it; `share` is what the step closed of its gap."""
+
+    id: str
+    task: str
+    device: str
+    strategy: str
+    verdict: StepVerdict
+    share: float
+    weight: float
+    trust: float
+
+
 class ScoredDirection(Record):
-    """A direction with its score (expected share of the remaining gap closed) and the terms in words."""
+    """A direction with its score (expected share of the remaining gap closed), the terms that made it, and the
+    experiences that weighed most, heaviest first; `why` says the same in words."""
 
     direction: str
     score: float
     why: str
+    terms: tuple[ScoreTerm, ...] = ()
+    experiences: tuple[WeighedExperience, ...] = ()
 
 
 class ScoredStrategy(Record):
@@ -145,6 +192,10 @@ class ScoredStrategy(Record):
 class SelectionState(Record):
     """What selection attends to."""
 
+    task: str = ""
+    """Task id, as in Experience: what was measured on this very task counts fully. Empty: no experience is its own."""
+    run: str = ""
+    """Name of the run, as in Experience."""
     backend: Backend
     features: OperatorFeatures
     operators: list[str]

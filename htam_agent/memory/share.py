@@ -8,6 +8,9 @@ FAILURE_COST = 0.1
 """What a step without a correct kernel costs. A run has about six steps, and each should close about a tenth of the gap
 on average to end near the floor: that much progress is forgone by a failure."""
 
+CLOSED_NOTHING = 0.01
+"""A step that closed no more than this was in vain: a hundredth of the gap is below the spread of a measurement."""
+
 ASSUMED_GAP = 4.0
 """Speedup that is taken as possible when no floor is known: a fused kernel over a chain of four memory passes."""
 
