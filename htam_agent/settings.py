@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field, PrivateAttr, SecretStr, ValidationError, field_validator
+from pydantic import Field, PrivateAttr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     DotEnvSettingsSource,
@@ -26,6 +26,7 @@ from pydantic_settings import SettingsError as SourceError
 
 from htam_agent.errors import SettingsError
 from htam_agent.memory.modes import MemoryMode
+from htam_agent.model_settings import ModelFields
 from htam_agent.swapping.choices import McpChoices, ToolChoices, from_text
 from htam_agent.words import Director, Judge, Pause, Policy, Precision, Protocol
 
@@ -49,7 +50,7 @@ class Explained(NamedTuple):
     origin: Origin
 
 
-class Settings(BaseSettings):
+class Settings(ModelFields):
     """Everything that a user can choose. Times are in seconds, sizes in bytes, folders relative to the current one."""
 
     model_config = SettingsConfigDict(
@@ -111,10 +112,6 @@ class Settings(BaseSettings):
         (), description="Your own strategies: YAML files or folders, separated by colons (a list in htam.toml)."
     )
     prompts: Path | None = Field(None, description="Folder whose prompt files win over the shipped ones, file by file.")
-    model: str | None = Field(None, description="Name of the chat model, as its endpoint knows it.")
-    base_url: str | None = Field(None, description="OpenAI-compatible endpoint; unset: the client's default.")
-    api_key: SecretStr | None = Field(None, description="Key of the endpoint. Never logged, stored or shown.")
-    model_timeout_seconds: float = Field(180.0, gt=0, description="Time limit of one answer of the model.")
     max_seconds: float | None = Field(None, gt=0, description="Wall time after which no new step begins.")
     no_progress_steps: int = Field(
         4, ge=1, description="Stop after so many steps in a row that did not improve the best kernel."
@@ -257,7 +254,7 @@ def _shown(value: object) -> str | None:
     if value is None:
         return None
     if isinstance(value, tuple):
-        return os.pathsep.join(map(str, value))
+        return (os.pathsep if any(isinstance(part, Path) for part in value) else ",").join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -291,7 +288,7 @@ def _refusal(error: ValidationError, origins: Mapping[str, Origin]) -> SettingsE
     origin = origins.get(name, "default")
     spelled = {".env": _variable(name), "environment": _variable(name), "command line": "--" + name.replace("_", "-")}
     # Tables of servers hold keys too.
-    value = "" if name == "api_key" or name == "mcp" else f" = {first['input']!r}"
+    value = "" if name.endswith("api_key") or name == "mcp" else f" = {first['input']!r}"
     where = {"environment": "the environment", "command line": "the command line", "call": "the call"}.get(
         origin, origin
     )
