@@ -31,13 +31,20 @@ ELSEWHERE = "Restore it from a copy, or give another folder (the setting `memory
 
 
 class Connection(Protocol):
-    """`place` names the database in messages."""
+    """`place` names the database in messages. `alone`: `exclusive` keeps other processes out; a server orders single
+    writes itself, and lets others write in between."""
 
     place: str
+    alone: bool
 
     @contextmanager
-    def exclusive(self) -> Iterator[ClientAPI]:
-        """A client that sees everything written so far, and is alone in writing until the block ends."""
+    def exclusive(self, *, writing: bool = False) -> Iterator[ClientAPI]:
+        """A client that sees everything written so far, until the block ends. `writing`: something may be written."""
+        ...
+
+    @property
+    def version(self) -> str | None:
+        """Inside `exclusive`: a word that is another one after anybody's write; None where the database cannot tell."""
         ...
 
     def close(self) -> None: ...
@@ -47,7 +54,11 @@ class EmbeddedFolder:
     """An embedded database. Chroma's embedded client is made for one process: it keeps its vector index in memory and
     writes it over whatever another process wrote. So every access holds a file lock, and a client whose folder was used
     by another process since is opened anew before it does anything. A process has one for each folder (sharing.py).
+
+    The lock file's first line names the process whose client was used last, its second line counts the writes.
     """
+
+    alone = True
 
     def __init__(self, folder: Path, wait_seconds: float) -> None:
         """`folder` is one that `prepare` found fit."""
@@ -59,9 +70,14 @@ class EmbeddedFolder:
         self._threads = threading.RLock()
         self._client: ClientAPI | None = None
         self._lock_file = (folder / LOCK).open("a+")
+        self._writes = ""
+
+    @property
+    def version(self) -> str | None:
+        return self._writes
 
     @contextmanager
-    def exclusive(self) -> Iterator[ClientAPI]:
+    def exclusive(self, *, writing: bool = False) -> Iterator[ClientAPI]:
         if os.getpid() != self._process:
             raise StoreError(
                 f"{_upper(self.place)} was opened before this process was forked, and cannot be used in it.",
@@ -72,7 +88,7 @@ class EmbeddedFolder:
             self._wait()
             try:
                 with translated(self.place):
-                    yield self._fresh_client()
+                    yield self._fresh_client(writing)
             finally:
                 fcntl.flock(self._lock_file, fcntl.LOCK_UN)
 
@@ -98,25 +114,58 @@ class EmbeddedFolder:
                     ) from None
                 time.sleep(POLL_SECONDS)
             else:
-                return
+                if self._is_in_place():
+                    return
+                self._take_the_new_lock()
 
-    def _fresh_client(self) -> ClientAPI:
+    def _is_in_place(self) -> bool:
+        """Whether the locked file still is the folder's: a reset moves the folder away with the lock file in it."""
+        try:
+            found = (self.folder / LOCK).stat()
+        except FileNotFoundError:
+            return False
+        mine = os.fstat(self._lock_file.fileno())
+        return (found.st_dev, found.st_ino) == (mine.st_dev, mine.st_ino)
+
+    def _take_the_new_lock(self) -> None:
+        try:
+            opened = (self.folder / LOCK).open("a+")
+        except FileNotFoundError:
+            raise StoreError(
+                f"{_upper(self.place)} was moved or removed while it was open.",
+                "Put it back, or start again: a new memory is then made.",
+                "memory-missing",
+            ) from None
+        self._lock_file.close()
+        self._lock_file = opened
+
+    def _fresh_client(self, writing: bool) -> ClientAPI:
+        """The client, opened anew when another process used the folder since. The count goes up before a write: one
+        that is cut short has been announced."""
         self._lock_file.seek(0)
-        if self._client is not None and self._lock_file.read() == self._token:
-            return self._client
-        if self._client is not None:
+        user, _, count = self._lock_file.read().partition("\n")
+        fresh = self._client is None or user != self._token
+        # Where no count is found, a number is taken that no earlier count can have reached.
+        writes = (int(count) if count.isdecimal() else time.time_ns()) + writing
+        if fresh or writing or not count.isdecimal():
+            self._lock_file.seek(0)
+            self._lock_file.truncate()
+            self._lock_file.write(f"{self._token}\n{writes}")
+            self._lock_file.flush()
+        self._writes = str(writes)
+        if fresh and self._client is not None:
             _close(self._client)
             self._client = None
-        self._lock_file.seek(0)
-        self._lock_file.truncate()
-        self._lock_file.write(self._token)
-        self._lock_file.flush()
-        self._client = _persistent_client(self.folder)
+        if self._client is None:
+            self._client = _persistent_client(self.folder)
         return self._client
 
 
 class Server:
     """A Chroma server, which orders the writers itself."""
+
+    alone = False
+    version: str | None = None
 
     def __init__(self, url: str) -> None:
         """Raises StoreError for a URL of another form, InfrastructureError when no server answers there."""
@@ -129,7 +178,7 @@ class Server:
         self._client = _http_client(self.place, parts.hostname, parts.port or (443 if secure else 8000), secure)
 
     @contextmanager
-    def exclusive(self) -> Iterator[ClientAPI]:
+    def exclusive(self, *, writing: bool = False) -> Iterator[ClientAPI]:
         with self._threads, translated(self.place):
             yield self._client
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Literal, TypeAlias, get_args
 
 from pydantic import ValidationError
@@ -54,15 +55,45 @@ def metadata_of(record: MemoryRecord) -> Metadata:
     return fields
 
 
-def parse(kind: Kind, identifier: str, document: str | None, place: str) -> MemoryRecord:
-    """The record of a stored document. Raises StoreError naming the record when it does not fit its model."""
+DIGEST = "digest"
+"""Key of a row's metadata: the digest of its document."""
+
+
+def digest_of(document: str) -> str:
+    """32 hexadecimal digits: what says that a document is the one that was written."""
+    return hashlib.blake2b(document.encode(), digest_size=16).hexdigest()
+
+
+def parse(kind: Kind, identifier: str, document: str | None, digest: object, place: str) -> MemoryRecord:
+    """The record of a stored document. `digest` is the one that it was written with, None for one written before rows
+    had digests.
+
+    Raises StoreError naming the record when it does not fit its model, its id or its digest.
+    """
     try:
-        return MODELS[kind].model_validate_json(document or "")
+        record = MODELS[kind].model_validate_json(document or "")
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "document"
-        raise StoreError(
-            f"The record {identifier!r} among the {kind} in {place} is damaged ({where}: {first['msg']}).",
-            "Nothing was changed. Restore the folder from a copy, or give another one (the setting `memory`).",
-            "memory-corrupt",
-        ) from error
+        if first["type"] == "extra_forbidden":
+            raise StoreError(
+                f"The record {identifier!r} among the {kind} in {place} was written by another version: it has "
+                f"{where!r}, which this htam does not know.",
+                "Use the htam that wrote it, or another memory (the setting `memory`); nothing was changed.",
+                "memory-schema",
+            ) from error
+        raise _damaged(kind, identifier, place, f"{where}: {first['msg']}") from error
+    if record.id != identifier:
+        raise _damaged(kind, identifier, place, f"its document is of {record.id!r}")
+    if digest is not None and digest != digest_of(document or ""):
+        raise _damaged(kind, identifier, place, "its content is not what was written")
+    return record
+
+
+def _damaged(kind: Kind, identifier: str, place: str, what: str) -> StoreError:
+    return StoreError(
+        f"The record {identifier!r} among the {kind} in {place} is damaged ({what}).",
+        "Nothing was changed. Restore the folder from a copy, give another one (the setting `memory`), or begin anew "
+        "with `htam memory reset`, which keeps the old folder.",
+        "memory-corrupt",
+    )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import hashlib
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +19,9 @@ from htam_agent.memory.connection import Connection
 from htam_agent.memory.embed import Embedder, HashingEmbedder
 from htam_agent.memory.index import Evidence, MemoryIndex, Texts
 from htam_agent.memory.model import Direction, Experience, Strategy, Transition
-from htam_agent.memory.records import Kind, MemoryRecord, text_of
+from htam_agent.memory.records import KINDS, Kind, MemoryRecord, text_of
+from htam_agent.memory.rules import by_id, check_experience
 from htam_agent.memory.seeding import Seed, load_seed
-from htam_agent.memory.share import share_closed
 from htam_agent.memory.sharing import connect_folder, connect_server, disconnect
 from htam_agent.memory.vector import VECTOR_SIZE, VECTOR_VERSION, state_vector
 
@@ -27,13 +30,15 @@ if TYPE_CHECKING:
 
 LOCK_WAIT_SECONDS = 30.0
 
+T = TypeVar("T")
+
 
 class MemoryStore:
     """The one durable store of a memory, with everything that selection reads held in memory beside it.
 
     Chroma holds each record as a JSON document with flat metadata; directions, strategies and transitions carry the
     embedder's vector of their text, experiences their state vector. A write returns when the database has it. What
-    other processes write after this store was opened is in the database, and is seen by the next store that opens it.
+    other processes write is seen on opening and after `refresh`, which every run calls as it starts.
     """
 
     def __init__(self, connection: Connection, collections: Collections, embedder: Embedder, seed: Seed) -> None:
@@ -42,6 +47,8 @@ class MemoryStore:
         self._seed = seed
         self._collections = collections
         self._index = MemoryIndex(Texts(embedder))
+        self._changing = threading.RLock()
+        self._seen: str | None = None
         self._closed = False
         self.notes: list[str] = []
         """What was not done on opening, and why, in words."""
@@ -59,10 +66,12 @@ class MemoryStore:
         """The memory in the folder `location` (made when missing), or of the Chroma server at `url`, which wins.
 
         A new memory gets the seed; one with another version's seed gets this one's: changed seed records are replaced,
-        those that are gone disappear, and records of users and of runs stay. `embedder` defaults to HashingEmbedder.
+        those that are gone disappear, and records of users and of runs stay. `embedder` defaults to HashingEmbedder; in
+        a folder, records that have vectors of another one get new vectors (`notes` say so).
 
-        Raises StoreError when the memory is corrupt, newer, of another embedder, locked for longer than `wait_seconds`,
-        or cannot be written; it is then as it was. Raises InfrastructureError when the server does not answer.
+        Raises StoreError when the memory is corrupt, newer, of another embedder on a server, locked for longer than
+        `wait_seconds`, or cannot be written; it is then as it was. Raises InfrastructureError when the server does not
+        answer.
         """
         embedder = embedder or HashingEmbedder()
         seed = seed or load_seed()
@@ -83,14 +92,33 @@ class MemoryStore:
                 default=(embedder.id, embedder.dimension),
             )
             store = cls(connection, collections, embedder, seed)
-            with connection.exclusive() as client:
-                collections.prepare(client)
-                store._take_over_seed(client)
-                store._load(client)
+            store._open()
         except BaseException:
             disconnect(connection)
             raise
         return store
+
+    def _open(self) -> None:
+        with self._connection.exclusive() as client:
+            ready = self._collections.is_ready(client, self._seed.digest)
+            if ready:
+                self._load(client)
+        if not ready:
+            with self._connection.exclusive(writing=True) as client:
+                self.notes += self._collections.prepare(client, self._vectors, alone=self._connection.alone)
+                self._take_over_seed(client)
+                self._load(client)
+
+    def refresh(self) -> bool:
+        """Takes in what other processes wrote; True when anything was read anew. A server is always read.
+
+        Raises StoreError, InfrastructureError: see open.
+        """
+        with self._changing, self._connection.exclusive() as client:
+            if self._connection.version is not None and self._connection.version == self._seen:
+                return False
+            self._load(client)
+            return True
 
     @property
     def place(self) -> str:
@@ -139,18 +167,12 @@ class MemoryStore:
     def add_experiences(self, experiences: Sequence[Experience]) -> None:
         """Stores measured steps; a known id is rewritten, so that a replayed step counts once. Durable on return.
 
-        Raises StoreError for an unknown direction or a time that is not a positive number; nothing is then stored.
+        Raises StoreError for an unknown direction, a time that is not a positive number, or an id that two of them
+        have; nothing is then stored.
         """
         for experience in experiences:
-            self.direction(experience.direction)
-            try:
-                share_closed(experience.time_before_ms, experience.time_after_ms, experience.floor_ms)
-            except ValueError as error:
-                message = f"The experience {experience.id!r} is not stored: {error}"
-                raise StoreError(message, "Measure the step again.", "memory-invalid") from error
-        self._write("experiences", {experience.id: experience for experience in experiences})
-        for experience in experiences:
-            self.evidence.add(experience)
+            check_experience(experience, self.directions)
+        self.put("experiences", by_id(experiences))
 
     def add_strategies(self, strategies: Sequence[Strategy]) -> None:
         """Stores a user's strategies under their ids. One stored before is replaced, and one of the seed is overridden
@@ -158,15 +180,10 @@ class MemoryStore:
 
         Raises StoreError when a direction is unknown or an id is given twice; nothing is then stored.
         """
-        given: dict[str, Strategy] = {}
         for strategy in strategies:
             self.direction(strategy.direction)
-            if strategy.id in given:
-                raise StoreError(
-                    f"Two of the given strategies have the id {strategy.id!r}.", "Rename one.", "memory-duplicate"
-                )
-            given[strategy.id] = strategy.model_copy(update={"provenance": "user"})
-        self._put_strategies({name: record for name, record in given.items() if self.strategies.get(name) != record})
+        given = by_id([strategy.model_copy(update={"provenance": "user"}) for strategy in strategies])
+        self.put("strategies", {name: one for name, one in given.items() if self.strategies.get(name) != one})
 
     def remove_strategies(self, identifiers: Iterable[str]) -> None:
         """Removes strategies of users or runs; a seed strategy that one of them overrode is in force again.
@@ -179,22 +196,56 @@ class MemoryStore:
             if known is None or known.provenance == "seed":
                 raise StoreError(
                     f"The strategy {name!r} {'is unknown' if known is None else 'belongs to the seed'}.",
-                    "Only strategies that were added can be removed.",
+                    "Only strategies that were added can be removed (`htam memory list --kind strategies`).",
                     "memory-unknown" if known is None else "memory-seed",
                 )
         restored = {record.id: record for record in self._seed.strategies if record.id in names}
-        with self._connection.exclusive() as client:
-            self._collections.delete(client, "strategies", sorted(names - restored.keys()))
-        for name in names:
-            del self._index.strategies[name]
-            del self._index.texts.vectors[name]
-        self._put_strategies(restored)
+        self.put("strategies", restored)
+        self.remove("strategies", names - restored.keys())
 
-    def _put_strategies(self, records: Mapping[str, Strategy]) -> None:
-        self._write("strategies", records)
-        for name, record in records.items():
-            self._index.texts.vectors[name] = self.texts.embedder.embed([text_of(record)])[0]
-            self._index.strategies[name] = record
+    def put(self, kind: Kind, records: Mapping[str, MemoryRecord]) -> None:
+        """Writes records of one kind by id, as they are, then shows them to selection. The caller has checked them."""
+        if not records:
+            return
+        vectors = self._vectors(list(records.values()))
+        with self._changing:
+            with self._writing() as client:
+                self._collections.upsert(client, kind, records, vectors)
+            for record, vector in zip(records.values(), vectors, strict=True):
+                _enter(self._index, record, vector)
+
+    def remove(self, kind: Kind, identifiers: Iterable[str]) -> None:
+        """Removes records of one kind; ids that are not there are passed over. The index is built anew."""
+        names = sorted(set(identifiers))
+        if not names:
+            return
+        with self._changing:
+            with self._writing() as client:
+                self._collections.delete(client, kind, names)
+            self._index = _without(self._index, kind, set(names))
+
+    def records(self, kind: Kind) -> list[MemoryRecord]:
+        """Every record of a kind, by id."""
+        found: dict[Kind, Iterable[MemoryRecord]] = {
+            "directions": self.directions.values(),
+            "strategies": self.strategies.values(),
+            "transitions": self.transitions.values(),
+            "experiences": self.experiences,
+        }
+        return sorted(found[kind], key=lambda record: record.id)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of every record by kind and id: two memories that have the same one hold the same."""
+        lines = (f"{kind} {record.model_dump_json()}\n" for kind in KINDS for record in self.records(kind))
+        whole = hashlib.blake2b(digest_size=16)
+        for line in lines:
+            whole.update(line.encode())
+        return whole.hexdigest()
+
+    @property
+    def seed(self) -> Seed:
+        return self._seed
 
     def counts(self) -> dict[Kind, int]:
         """Number of records of each kind that this store sees."""
@@ -217,12 +268,14 @@ class MemoryStore:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _write(self, kind: Kind, records: Mapping[str, MemoryRecord]) -> None:
-        if not records:
-            return
-        vectors = self._vectors(list(records.values()))
-        with self._connection.exclusive() as client:
-            self._collections.upsert(client, kind, records, vectors)
+    @contextmanager
+    def _writing(self) -> Iterator[ClientAPI]:
+        """A client to write with. What this store wrote itself it need not read anew."""
+        with self._connection.exclusive(writing=True) as client:
+            version = self._connection.version
+            if version is not None and self._seen is not None and int(version) == int(self._seen) + 1:
+                self._seen = version
+            yield client
 
     def _vectors(self, records: Sequence[MemoryRecord]) -> NDArray[np.float32]:
         """[len(records), dimension]: state vectors of experiences, text vectors of everything else."""
@@ -256,16 +309,43 @@ class MemoryStore:
         self._collections.set_seed_digest(client, seed.digest)
 
     def _load(self, client: ClientAPI) -> None:
-        for record, vector in self._collections.read(client, "strategies", vectors=True):
-            if isinstance(record, Strategy) and vector is not None:
-                self._index.strategies[record.id] = record
-                self._index.texts.vectors[record.id] = vector
-        kinds: tuple[Kind, ...] = ("directions", "transitions", "experiences")
-        for kind in kinds:
-            for record, _ in self._collections.read(client, kind):
-                if isinstance(record, Direction):
-                    self._index.directions[record.id] = record
-                elif isinstance(record, Transition):
-                    self._index.transitions[record.id] = record
-                elif isinstance(record, Experience):
-                    self.evidence.add(record)
+        """The index anew from the database, checked by count and digests (Collections.read); it takes the place of the
+        old one when it is whole, so that another thread sees either."""
+        index = MemoryIndex(Texts(self._index.texts.embedder))
+        for kind in KINDS:
+            for row in self._collections.read(client, kind, vectors=kind == "strategies"):
+                _enter(index, row.record, row.vector)
+        self._index = index
+        self._seen = self._connection.version
+
+
+def _enter(index: MemoryIndex, record: MemoryRecord, vector: NDArray[np.float32] | None) -> None:
+    if isinstance(record, Experience):
+        index.evidence.add(record)
+    elif isinstance(record, Transition):
+        index.transitions[record.id] = record
+    elif isinstance(record, Direction):
+        index.directions[record.id] = record
+    else:
+        assert vector is not None, "strategies are read with their vectors"
+        index.texts.vectors[record.id] = vector
+        index.strategies[record.id] = record
+
+
+def _without(index: MemoryIndex, kind: Kind, names: set[str]) -> MemoryIndex:
+    """The index without some records of one kind."""
+    gone: dict[Kind, set[str]] = {kind: names}
+
+    def kept(of: Kind, records: Mapping[str, T]) -> dict[str, T]:
+        return {name: record for name, record in records.items() if name not in gone.get(of, ())}
+
+    answer = MemoryIndex(
+        Texts(index.texts.embedder, kept("strategies", index.texts.vectors)),
+        kept("directions", index.directions),
+        kept("strategies", index.strategies),
+        kept("transitions", index.transitions),
+    )
+    for record in index.evidence.records:
+        if record.id not in gone.get("experiences", ()):
+            answer.evidence.add(record)
+    return answer

@@ -97,6 +97,67 @@ def test_a_writer_sees_that_another_process_wrote_since(tmp_path: Path) -> None:
     assert sorted(stored(folder)) == ["first:1:0", "first:2:0", "other:0:0", "other:1:0", "other:2:0"]
 
 
+def test_what_another_process_wrote_is_seen_after_a_refresh(tmp_path: Path) -> None:
+    folder = tmp_path / "memory"
+    with MemoryStore.open(folder, seed=SEED) as store:
+        assert not store.refresh()
+        store.add_experience(experience("own:1:0", "wide", "wide-loads"))
+        assert not store.refresh(), "what a store wrote itself it need not read"
+        writer = start_writer(folder, "other", 2)
+        assert len(acknowledged(writer)) == 2
+        assert writer.wait() == 0
+        store.add_experience(experience("own:2:0", "wide", "wide-loads"))
+        assert len(store.experiences) == 2
+        assert store.refresh(), "an own write between must not hide the other's"
+        assert len(store.experiences) == 4
+        assert not store.refresh()
+
+
+def test_a_rebuilt_memory_answers_as_the_one_that_was_killed(tmp_path: Path) -> None:
+    """The process prints its answers and is killed with SIGKILL; the index is rebuilt from what it left."""
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom htam_agent.memory.attention import score_directions\n"
+        "from htam_agent.memory.retrieval import retrieve_strategies\n"
+        "from htam_agent.memory.store import MemoryStore\nfrom tests.support.memory import SEED, experience, state\n"
+        "store = MemoryStore.open(Path(sys.argv[1]), seed=SEED)\n"
+        "if len(sys.argv) > 2:\n"
+        "    for i in range(30):\n"
+        "        used = ('wide', 'wide-loads') if i % 3 else ('reuse', 'keep-row')\n"
+        "        store.add_experience(experience(f'run:{i % 25}:0', *used, i / 40, prefix=('wide',) * (i % 3)))\n"
+        "for left in (1, 3):\n"
+        "    print(score_directions(state(seed=7, steps_left=left, prefix=('wide',)), store))\n"
+        "print(retrieve_strategies(state(), 'wide', store), store.fingerprint)\n"
+        "print('done', flush=True)\nsys.stdin.read()\n"
+    )
+    answers = []
+    for words in (["write"], []):
+        command = [sys.executable, "-c", code, str(tmp_path / "memory"), *words]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT
+        ) as process:
+            assert process.stdout is not None
+            answers.append(list(iter(process.stdout.readline, "done\n")))
+            process.send_signal(signal.SIGKILL)
+        assert process.returncode == -signal.SIGKILL
+    assert len(answers[0]) == 3
+    assert answers[0] == answers[1]
+
+
+def test_a_store_notices_that_its_folder_was_moved_away(tmp_path: Path) -> None:
+    """A lock on the file that was moved would not keep a process out that opened the new folder."""
+    folder = tmp_path / "memory"
+    with MemoryStore.open(folder, seed=SEED) as store:
+        folder.rename(tmp_path / "aside")
+        with pytest.raises(StoreError, match="moved or removed"):
+            store.add_experience(experience("own:1:0", "wide", "wide-loads"))
+        writer = start_writer(folder, "other", 1)
+        assert len(acknowledged(writer)) == 1
+        assert writer.wait() == 0
+        assert store.refresh()
+        assert [record.id for record in store.experiences] == ["other:0:0"]
+
+
 def test_a_lock_that_is_held_is_waited_for_and_then_reported(tmp_path: Path) -> None:
     folder = tmp_path / "memory"
     with MemoryStore.open(folder, seed=SEED):

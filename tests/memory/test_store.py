@@ -239,12 +239,69 @@ def test_a_newer_schema(folder: Path, store: MemoryStore) -> None:
     assert f"version {SCHEMA_VERSION + 1}" in refused(folder, "memory-schema").message
 
 
-def test_another_embedder(folder: Path, store: MemoryStore) -> None:
+def test_records_of_another_embedder_get_new_vectors_and_the_notes_say_so(folder: Path, store: MemoryStore) -> None:
+    other = HashingEmbedder(64)
+    store.add_experience(experience("run:1:0", "wide", "wide-loads"))
+    before = store.fingerprint
     store.close()
-    error = refused(folder, "memory-embedder", embedder=HashingEmbedder(64))
-    assert HashingEmbedder(64).id in error.message
-    with MemoryStore.open(folder, seed=SEED) as again:
-        assert again.counts() == COUNTS
+    with MemoryStore.open(folder, seed=SEED, embedder=other) as again:
+        assert again.fingerprint == before
+        assert len(again.notes) == 3
+        assert other.id in again.notes[0]
+        assert {vector.shape for vector in again.texts.vectors.values()} == {(64,)}
+        assert len(retrieve_strategies(state(), "wide", again)) == 2
+    with MemoryStore.open(folder, seed=SEED, embedder=other) as last:
+        assert last.notes == []
+        assert last.fingerprint == before
+
+
+def test_vectors_of_two_embedders_are_never_mixed(folder: Path, store: MemoryStore) -> None:
+    """Another program gave the records new vectors while this store was open."""
+    MemoryStore.open(folder, seed=SEED, embedder=HashingEmbedder(64)).close()
+    with pytest.raises(StoreError) as caught:
+        store.add_strategies([strategy("mine", "wide")])
+    assert caught.value.code == "memory-embedder"
+    assert "mine" not in store.strategies
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_new_vectors_that_were_cut_short(folder: Path, store: MemoryStore, whole: bool) -> None:
+    """Killed between removing the old collection and naming the new one, and while the new one was being filled."""
+    store.add_experience(experience("run:1:0", "wide", "wide-loads"))
+    before = store.fingerprint
+    store.close()
+    client = chromadb.PersistentClient(str(folder))
+    old = client.get_collection("htam-strategies", embedding_function=None)
+    if whole:
+        old.modify(name="htam-anew-strategies", metadata={**old.metadata, "htam_whole": True})
+    else:
+        client.create_collection("htam-anew-strategies", metadata=old.metadata, embedding_function=None)
+    client.close()
+    embedder = HashingEmbedder() if whole else HashingEmbedder(64)
+    with MemoryStore.open(folder, seed=SEED, embedder=embedder) as again:
+        assert again.fingerprint == before
+
+
+def test_a_changed_document_is_found_by_its_digest(folder: Path, store: MemoryStore) -> None:
+    store.close()
+    with closing(sqlite3.connect(folder / "chroma.sqlite3")) as database, database:
+        database.execute(
+            "UPDATE embedding_metadata SET string_value = replace(string_value, 'Do it well', 'Do it badly') "
+            "WHERE key = 'chroma:document' AND id = (SELECT id FROM embeddings WHERE embedding_id = 'wide-loads')"
+        )
+    assert "'wide-loads'" in refused(folder, "memory-corrupt").message
+
+
+def test_a_record_of_a_newer_htam_is_named_and_not_called_damaged(folder: Path, store: MemoryStore) -> None:
+    store.close()
+    with closing(sqlite3.connect(folder / "chroma.sqlite3")) as database, database:
+        database.execute(
+            'UPDATE embedding_metadata SET string_value = replace(string_value, \'"how"\', \'"novel":1,"how"\') '
+            "WHERE key = 'chroma:document' AND id = (SELECT id FROM embeddings WHERE embedding_id = 'wide-loads')"
+        )
+    message = refused(folder, "memory-schema").message
+    assert "'wide-loads'" in message
+    assert "another version" in message
 
 
 def test_a_folder_of_something_else_and_a_file(folder: Path) -> None:
