@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from langgraph.runtime import Runtime
 
     from htam_agent.coding.base import Coder
+    from htam_agent.graph.directing import Director
     from htam_agent.memory.store import MemoryStore
     from htam_agent.operator import OperatorFeatures, OperatorProfile
     from htam_agent.task import Task
@@ -85,7 +87,11 @@ class Context:
     """The folder of the one run of this context; None: each run makes its own under `runs`."""
     settings: RunSettings | None = None
     """What each new run stores of where the above came from."""
+    director: Director | None = None
+    """Chooses each step's direction; None: the best score does."""
     sessions: dict[str, Session] = field(default_factory=dict)
+    opening: dict[str, threading.Lock] = field(default_factory=dict)
+    """One for each run: nodes that run side by side open one session between them."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def start_run(self, task: Task) -> RunFolder:
@@ -93,22 +99,37 @@ class Context:
 
         Raises RunError when the folder holds a run already or cannot be written.
         """
-        folder = RunFolder.create(self.folder or new_run_folder(self.runs, task.name))
+        return self._start_in(self.folder or new_run_folder(self.runs, task.name), task)
+
+    def _start_in(self, root: Path, task: Task) -> RunFolder:
+        folder = RunFolder.create(root)
         folder.write("run.json", RunManifest.begin(task.kept_in(folder.root), self.options, self.settings))
         return folder
 
-    def take_up_run(self, task: Task) -> RunFolder:
-        """The folder of the run that prepare is in: the context's own where it holds this very run (begun by optimize,
-        or before a crash), else a new one.
+    def take_up_run(self, task: Task, place: str = "") -> RunFolder:
+        """The folder of the run that prepare is in: the one that holds this very run (begun by optimize, or before a
+        crash or a pause), else a new one.
+
+        `place` is the node's place in the graphs that run it, which stays the same when it runs again; by it a run
+        finds its folder where the context has none.
 
         Raises RunError when the context's folder holds another run, or cannot be written.
         """
-        if self.folder is None or not (self.folder / "run.json").exists():
-            return self.start_run(task)
-        folder = RunFolder(self.folder)
-        if not folder.manifest().is_of(task, self.options):
-            raise run_exists(self.folder)
-        return folder
+        folder = self.folder or self._folder_at(task, place)
+        if not (folder / "run.json").exists():
+            return self._start_in(folder, task)
+        begun = RunFolder(folder)
+        if not begun.manifest().is_of(task, self.options):
+            raise run_exists(folder)
+        return begun
+
+    def _folder_at(self, task: Task, place: str) -> Path:
+        """The folder under `runs` of the run at this place, begun or new."""
+        if not place:
+            return new_run_folder(self.runs, task.name)
+        token = hashlib.sha256(place.encode()).hexdigest()[:12]
+        begun = sorted(self.runs.glob(f"*-{token}"))
+        return begun[0] if begun else new_run_folder(self.runs, task.name, token)
 
     def session(self, task: Task, run: str) -> Session:
         """The session of this run, opened on first use (again after a resume).
@@ -116,17 +137,21 @@ class Context:
         Raises TaskError when the task cannot be loaded, BackendUnavailable, and WorkerError.
         """
         with self.lock:
-            found = self.sessions.get(run)
-        if found is not None:
-            return found
-        session = self._open(task, RunFolder(Path(run)))
-        with self.lock:
-            self.sessions[run] = session
-        return session
+            opening = self.opening.setdefault(run, threading.Lock())
+        with opening:
+            with self.lock:
+                found = self.sessions.get(run)
+            if found is not None:
+                return found
+            session = self._open(task, RunFolder(Path(run)))
+            with self.lock:
+                self.sessions[run] = session
+            return session
 
     def _open(self, task: Task, folder: RunFolder) -> Session:
         from htam_agent.tracing import features_of
 
+        self.memory.refresh()  # a context may live for long: what others have learned since is seen by the next run
         bench = self.open_bench(task, self.options, folder.scratch())
         try:
             operator = bench.open()
@@ -160,7 +185,7 @@ class Context:
 
     def for_one_run(self) -> Context:
         """A context with the same clients and no sessions: who makes it ends its own processes and no others."""
-        return replace(self, sessions={}, lock=threading.Lock())
+        return replace(self, sessions={}, opening={}, lock=threading.Lock())
 
     def close_sessions(self) -> None:
         """End the processes of every run of this context."""
