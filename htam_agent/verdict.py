@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from htam_agent.failures import Difference, FailureCause
 from htam_agent.words import Backend, Bottleneck, Precision, Protocol, Record, Stage, Verdict
 
 
@@ -190,6 +191,8 @@ class RunResult(Record):
     verdict: Verdict
     stage: Stage
     reason: str = ""
+    difference: Difference | None = None
+    """Where and how a wrong output differs, on the first inputs on which one did; null where it is not that."""
     protocols: dict[Protocol, Verdict] = Field(default_factory=dict)
     checks: list[Check] = Field(default_factory=list)
     speedup: Speedups = Field(default_factory=Speedups)
@@ -264,7 +267,10 @@ class Failure(Record):
     stage: Stage
     reason: str
     evidence: str = ""
-    """Compiler log or comparison report, shortened."""
+    """Compiler log or comparison report, shortened to what matters."""
+    cause: FailureCause = "unknown"
+    difference: Difference | None = None
+    """Where and how a wrong output differs."""
 
 
 CompileResult.model_rebuild()

@@ -117,6 +117,23 @@ def _completed(source: str, blocks: list[Block], backend: Backend) -> str:
     return _insert_after_imports(source, f"{constant} = {literal(device[0].text)}")
 
 
+def device_source(source: str) -> str:
+    """The text of the constant CUDA_SRC or CPP_SRC of a candidate; empty where there is none."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
+    for node in tree.body:
+        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        named = any(isinstance(target, ast.Name) and target.id in SOURCE_CONSTANT.values() for target in targets)
+        if named and isinstance(value, ast.Constant) and isinstance(value.value, str):
+            return value.value
+    return ""
+
+
 def literal(text: str) -> str:
     """A Python string literal of several lines, raw where that is possible."""
     # Python's reader turns a carriage return into a line feed, and refuses a null byte.

@@ -207,6 +207,9 @@ class Evaluation:
         if stop is not None:
             evidence = stop.evidence or tail(self._entered.log)
             checks.append(Check(name=stop.stage, passed=False, detail="\n".join(filter(None, (stop.reason, evidence)))))
+        difference = self._verification.differences.get(deciding) if verdict == "wrong" else None
+        if difference is not None:
+            checks.append(Check(name="difference", passed=False, detail=difference.words()))
         left_behind = self._entered.left_behind
         if left_behind:
             detail = f"{left_behind} processes that it left behind were killed"
@@ -215,6 +218,7 @@ class Evaluation:
             verdict=verdict,
             stage=stage,
             reason=reason,
+            difference=difference,
             protocols=protocols,
             checks=checks,
             speedup=Speedups(reason="it was not timed" if verdict == "correct" else f"the verdict is {verdict}"),

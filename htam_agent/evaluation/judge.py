@@ -39,6 +39,7 @@ from htam_agent.evaluation.plans import PROTOCOLS, TrialPlan, in_place_of, plan_
 from htam_agent.evaluation.policy import forbidden_operators, forbidden_recorded, library_operators
 from htam_agent.evaluation.process import Gone, Hung, Worker
 from htam_agent.evaluation.stages import StageClock, kind_of
+from htam_agent.failures import Difference, seen_again
 from htam_agent.verdict import Check, Launch
 from htam_agent.words import Policy, Stage, Verdict
 from htam_agent.words import Protocol as ProtocolName
@@ -220,6 +221,7 @@ class Verification:
         self._shift = 0
         self.verdicts: dict[ProtocolName, Verdict] = dict.fromkeys(protocols, "correct")
         self.reasons: dict[ProtocolName, str] = {}
+        self.differences: dict[ProtocolName, Difference] = {}
         self.checks: list[Check] = []
         self.launches: list[Launch] = []
 
@@ -296,8 +298,32 @@ class Verification:
             self._flags_matter = self._flags_matter or self._runs_library(answer)
         self.launches = self.launches or answer.launches
         self.judge(answer, plan.label, wanted, self._shift, exact=exact)
+        if "strict" in wanted and "strict" in self.differences and not self._writes():
+            self._ask_again(trial)
         if answer.unlaunched and "correct" in self.verdicts.values():
             raise Stop("failed", "policy", "none of its kernels was launched: LAUNCHES is empty after a call")
+
+    def _writes(self) -> bool:
+        """Whether a second call would not see what the first one saw."""
+        stateful = any(entry.changes for entry in self._loaded.blueprint.state) or self._loaded.writes_inputs
+        return stateful or any(check.name.endswith("afterwards") for check in self.checks)
+
+    def _ask_again(self, trial: Trial) -> None:
+        """A wrong answer is asked for once more, on the same inputs: another one tells of a race or of memory that was
+        never written. It changes what is said, not the verdict."""
+        before = self.differences["strict"]
+        try:
+            answer = self._subject.order(Order(trial=trial.model_copy(update={"watch": False, "record": False})), "run")
+        except Stop:
+            return  # it was found wrong already
+        if answer.outputs is None:
+            return
+        order = Judge(
+            outputs=answer.outputs, tensors=answer.tensors, protocols=["strict"], shift=self._shift, state=False
+        )
+        findings = self._reference.judge(order).findings["strict"]
+        again = next((found.difference for found in findings if found.difference), None)
+        self.differences["strict"] = seen_again(before, again)
 
     def _runs_library(self, answer: Answer) -> bool:
         """Whether operators that depend on the precision flags run, on a device where there are such flags."""
@@ -349,6 +375,8 @@ class Verification:
                 self.verdicts[name] = "wrong"
                 self.reasons[name] = f"{label}: {wrong[0].detail}"
                 self._note(name, label, wrong)
+                if wrong[0].difference is not None:
+                    self.differences[name] = wrong[0].difference.model_copy(update={"trial": label})
 
     def _note(self, name: ProtocolName, label: str, wrong: Sequence[Finding]) -> None:
         for finding in wrong:

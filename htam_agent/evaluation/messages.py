@@ -15,6 +15,7 @@ from htam_agent.evaluation.channel import Letter
 from htam_agent.evaluation.confinement import Cell
 from htam_agent.evaluation.deep.records import DeepJudge, DeepJudged, DeepPrepare, DeepPrepared
 from htam_agent.evaluation.trees import TensorSpec, Tree
+from htam_agent.failures import Difference
 from htam_agent.operator import OperatorProfile
 from htam_agent.plain_text import plain, plain_end
 from htam_agent.task import Task
@@ -176,12 +177,13 @@ class Measured(Letter):
 
 class Finding(Letter):
     """One comparison: passed, or what differs where. `excess`: the largest error over the tolerance where only that is
-    wrong, 0 where something else is (form, places of NaN and infinities, integers)."""
+    wrong, 0 where something else is (form, places of NaN and infinities, integers). `difference`: where and how."""
 
     name: str
     passed: bool
     detail: str = ""
     excess: float = 0.0
+    difference: Difference | None = None
 
 
 class Judged(Letter):

@@ -17,8 +17,9 @@ from htam_agent.evaluation.plans import TrialPlan
 from htam_agent.evaluation.reference_model import ReferenceModel
 from htam_agent.evaluation.strictness import Situation, StrictJudge
 from htam_agent.evaluation.ties import Ties, has_integers, looking
-from htam_agent.evaluation.trees import TensorSpec, flat_span, flatten, unflatten, view
+from htam_agent.evaluation.trees import TensorSpec, dtype_name, flat_span, flatten, unflatten, view
 from htam_agent.evaluation.variation import DEVICE_CHECKS, Draws, dropped
+from htam_agent.evaluation.where import locate
 from htam_agent.words import Precision, Protocol
 
 if TYPE_CHECKING:
@@ -207,7 +208,8 @@ class Trials:
         findings: dict[Protocol, list[Finding]] = {}
         for protocol in sorted(order.protocols, key=lambda name: name != "strict"):
             known = next((name for name in findings if self._same(name, protocol)), None)
-            findings[protocol] = findings[known] if known else self._judge_outputs(actual, protocol, order.exact)
+            judged_now = findings[known] if known else self._judge_outputs(actual, protocol, order.exact)
+            findings[protocol] = judged_now if known else self._located(judged_now, actual, protocol)
         if "strict" in findings:
             place = order.shift + order.slot * self._layout.slot_bytes
             inputs = [] if order.overwritten else self._judge_inputs(place)
@@ -246,6 +248,22 @@ class Trials:
             verify.compare(ours, theirs, protocol, name=self._situation.name(index))
             for index, (ours, theirs) in enumerate(zip(actual, expected, strict=True))
         ]
+
+    def _located(
+        self, findings: Sequence[Finding], actual: Sequence[torch.Tensor], protocol: Protocol
+    ) -> list[Finding]:
+        """The findings on outputs, those that failed with where and how the output differs."""
+        assert self._situation is not None, "a trial is prepared before it is judged"
+        located = list(findings)
+        for index, finding in enumerate(findings):
+            if finding.passed:
+                continue
+            theirs = self._expected[index] if protocol == "strict" else (self._declared or self._expected)[index]
+            share = verify.tolerance(protocol, dtype_name(theirs.dtype), self._allowance)
+            scale = self._situation.scale(index) if protocol == "strict" else 1.0
+            difference = locate(actual[index], theirs, finding.name, share, scale)
+            located[index] = finding.model_copy(update={"difference": difference})
+        return located
 
     def _judge_inputs(self, place: int) -> list[Finding]:
         findings = []

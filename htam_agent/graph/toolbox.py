@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, TypeVar
 from langchain_core.messages import ToolMessage
 from pydantic import BaseModel
 
+from htam_agent.coding.evidence import failure_of_build, failure_of_run
+from htam_agent.coding.parsing import device_source
 from htam_agent.errors import InfrastructureError
 from htam_agent.graph.events import emit
 from htam_agent.graph.requests import stored_code
 from htam_agent.tools.traffic import with_traffic
-from htam_agent.verdict import CompileResult, Failure, FailureKind, ProfileResult, RunResult
+from htam_agent.verdict import CompileResult, ProfileResult, RunResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,10 +73,7 @@ def compile_candidate(session: Session, runtime: Runtime[Context], candidate: Ca
     emit(runtime, "compiled", text, step=candidate.step, attempt=candidate.attempt)
     if answer.ok:
         return candidate.model_copy(update={"status": "built"})
-    kind: FailureKind = "policy" if answer.stage == "policy" else "load" if answer.stage == "load" else "compile"
-    failure = Failure(
-        kind=kind, stage=answer.stage, reason=answer.reason or "does not build", evidence=answer.log[:8000]
-    )
+    failure = failure_of_build(answer, _device_source(session, candidate))
     return candidate.model_copy(update={"status": "broken", "verdict": "failed", "failure": failure})
 
 
@@ -97,25 +96,14 @@ def run_candidate(session: Session, runtime: Runtime[Context], candidate: Candid
             "failure": None,
         }
         return candidate.model_copy(update={**changes, "verdict": "correct"})
-    failed = [f"{check.name}: {check.detail}" for check in answer.checks if not check.passed]
-    failure = Failure(
-        kind=_failure_kind(answer), stage=answer.stage, reason=answer.reason, evidence="\n".join(failed)[:8000]
-    )
+    failure = failure_of_run(answer)
     return candidate.model_copy(update={"status": "broken", "verdict": answer.verdict, "failure": failure})
 
 
-def _failure_kind(answer: RunResult) -> FailureKind:
-    if answer.verdict == "wrong":
-        return "wrong"
-    if answer.verdict == "quarantined":
-        return "quarantined"
-    stages: dict[str, FailureKind] = {
-        "load": "load",
-        "policy": "policy",
-        "compile": "compile",
-        "construct": "construct",
-    }
-    return stages.get(answer.stage, "run")
+def _device_source(session: Session, candidate: Candidate) -> str:
+    """What the compiler was given, for the lines that its errors name; empty where it cannot be read off the file."""
+    code = stored_code(session, candidate.step, candidate.index, candidate.attempt)
+    return device_source(code.source) if code else ""
 
 
 def profile_candidate(session: Session, runtime: Runtime[Context], candidate: Candidate) -> Candidate:
