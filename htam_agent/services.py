@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from htam_agent.errors import StoreError
 from htam_agent.runs.records import RunOptions, RunSettings
@@ -15,11 +16,15 @@ if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
 
     from htam_agent.coding.base import Coder
+    from htam_agent.coding.chat import Chat, Role
     from htam_agent.evaluation.bench import Bench
-    from htam_agent.graph.context import BenchLike, Context
+    from htam_agent.graph.context import BenchFactory, BenchLike, Context
+    from htam_agent.memory.embed import Embedder
     from htam_agent.memory.model import Strategy
     from htam_agent.memory.store import MemoryStore
     from htam_agent.settings import Settings
+    from htam_agent.swapping.bench import Swapped
+    from htam_agent.swapping.chosen import Chosen
     from htam_agent.task import Task
     from htam_agent.words import Protocol
 
@@ -30,11 +35,12 @@ def run_options(settings: Settings) -> RunOptions:
     Raises BackendUnavailable when the wanted backend does not work here.
     """
     from htam_agent.backends.registry import choose_backend
+    from htam_agent.swapping.chosen import coder_name
 
     seed = settings.seed if settings.seed is not None else int.from_bytes(os.urandom(4), "big")
     return RunOptions(
         backend=choose_backend(settings.backend).name,
-        coder=settings.coder,
+        coder=coder_name(settings),
         steps=settings.steps,
         precision=settings.precision,
         protocol=settings.protocol,
@@ -59,18 +65,24 @@ def run_options(settings: Settings) -> RunOptions:
     )
 
 
-def open_memory(settings: Settings) -> MemoryStore:
-    """The memory store that the settings name, seeded, with the user's strategies.
+def open_memory(settings: Settings, embedder: Embedder | None = None) -> MemoryStore:
+    """The memory store that the settings name, seeded, with the user's strategies. `embedder` None: the one that the
+    settings choose.
 
-    Raises StoreError when it cannot be opened or a strategy file does not fit.
+    Raises StoreError when it cannot be opened or a strategy file does not fit, SettingsError for the embedder.
     """
     from htam_agent.memory.seedfiles import load_strategies
     from htam_agent.memory.store import MemoryStore
 
+    if embedder is None and settings.tools.embedder is not None:
+        from htam_agent.swapping.chosen import implementation
+
+        embedder = cast("Embedder | None", implementation("embedder", settings))
+
     own = load_strategies(settings.strategies, "user") if settings.strategies else {}
     for strategy in own.values():
         _check_slots(strategy)
-    store = MemoryStore.open(settings.memory, settings.chroma_url)
+    store = MemoryStore.open(settings.memory, settings.chroma_url, embedder)
     if own:
         store.add_strategies(list(own.values()))
     return store
@@ -91,28 +103,54 @@ def _check_slots(strategy: Strategy) -> None:
         )
 
 
-def make_coder(options: RunOptions, settings: Settings, memory: MemoryStore) -> Coder:
-    """The coder of a run. A model coder is checked here (key and model named) before any work.
+def make_chat(options: RunOptions, settings: Settings) -> Chat | None:
+    """The chat of a run, asked one short question in each role that the run needs; None where no model is needed.
 
-    Raises SettingsError.
+    Raises SettingsError that names the wrong setting, ModelError when an endpoint is in trouble.
     """
-    if options.coder == "template":
+    roles: tuple[Role, ...] = ("code", "repair") if options.coder == "model" else ()
+    roles += ("direct",) if options.director == "model" else ()
+    if not roles:
+        return None
+    from htam_agent.coding.preflight import ask_each, check_choices
+    from htam_agent.coding.role_chat import RoleChat
+
+    chat = RoleChat.from_settings(settings)
+    wanted = [chat.choices[role] for role in roles]
+    if settings.preflight:
+        ask_each(wanted)
+    else:
+        check_choices(wanted)
+    return chat
+
+
+def make_coder(options: RunOptions, settings: Settings, memory: MemoryStore, chat: Chat | None) -> Coder:
+    """The coder of a run. Raises SettingsError when a prompt does not fit."""
+    if options.coder == "template" or chat is None:
         from htam_agent.coding.template import TemplateCoder
 
         return TemplateCoder(memory.strategies)
     from htam_agent.coding.model import ModelCoder
 
-    coder = ModelCoder.from_settings(settings)
-    coder.preflight()
+    coder = ModelCoder(chat, settings.prompts)
+    coder.prompts()
     return coder
 
 
-def open_bench(task: Task, options: RunOptions, folder: Path, protocols: Sequence[Protocol] | None = None) -> Bench:
+def open_bench(
+    task: Task,
+    options: RunOptions,
+    folder: Path,
+    protocols: Sequence[Protocol] | None = None,
+    *,
+    swapped: Swapped | None = None,
+) -> Bench:
     """An evaluator of this task; its processes start when it is opened. `protocols` get a verdict besides the one that
-    decides (None: those that cost no further call)."""
-    from htam_agent.evaluation.bench import Bench, Limits
+    decides (None: those that cost no further call). `swapped`: parts of it that the settings replace."""
+    from htam_agent.evaluation.bench import Limits
+    from htam_agent.swapping.bench import Swapped, SwappedBench
 
-    return Bench(
+    bench = SwappedBench(
         task,
         backend=options.backend,
         precision=options.precision,
@@ -129,25 +167,45 @@ def open_bench(task: Task, options: RunOptions, folder: Path, protocols: Sequenc
         compile_baseline=options.compile_baseline,
         warm_l2=options.warm_l2,
         counters=options.profile == "ncu",
+        compiler=swapped.compiler if swapped else None,
     )
+    bench.swapped = swapped or Swapped()
+    return bench
+
+
+def bench_factory(chosen: Chosen) -> BenchFactory:
+    """Opens evaluators as the settings choose them."""
+    factory = chosen.evaluator
+    if factory is None:
+        return functools.partial(open_bench, swapped=chosen.swapped)
+
+    def made(task: Task, options: RunOptions, folder: Path) -> BenchLike:
+        from htam_agent.swapping.calling import made_evaluator
+
+        return made_evaluator(factory, task, options, folder)
+
+    return made
 
 
 def make_tools(bench: BenchLike) -> Mapping[str, BaseTool]:
-    """The built-in tools compile, run and profile on this bench."""
-    from htam_agent.evaluation.bench import Bench
+    """The tools compile, run and profile on this bench."""
     from htam_agent.tools import registry
+    from htam_agent.tools.base import ToolBench
 
-    assert isinstance(bench, Bench), "the built-in tools need the built-in evaluator"
+    assert isinstance(bench, ToolBench), "every evaluator is checked for these methods when it is made"
     return registry.make_tools(bench)
 
 
 def make_context(settings: Settings, options: RunOptions, folder: Path | None = None) -> Context:
     """A context for one run in `folder`, or, without one, for any number of runs under the settings' runs folder."""
     from htam_agent.graph.context import Context
+    from htam_agent.swapping.chosen import choose
 
-    memory = open_memory(settings)
+    chosen = choose(settings, options.backend)
+    chat = make_chat(options, settings)
+    memory = open_memory(settings, chosen.embedder)
     try:
-        coder = make_coder(options, settings, memory)
+        coder = chosen.coder or make_coder(options, settings, memory, chat)
     except BaseException:
         memory.close()
         raise
@@ -155,7 +213,8 @@ def make_context(settings: Settings, options: RunOptions, folder: Path | None = 
         options=options,
         memory=memory,
         coder=coder,
-        open_bench=open_bench,
+        chat=chat,
+        open_bench=bench_factory(chosen),
         make_tools=make_tools,
         runs=settings.runs,
         folder=folder,

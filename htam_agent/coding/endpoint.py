@@ -1,224 +1,250 @@
-"""Calls to an OpenAI-compatible chat endpoint: one layer of retries, errors in words, tokens counted."""
+"""Calls to one chat model: one layer of retries, time limits that hold, tokens counted, objects asked for."""
 
 from __future__ import annotations
 
+import contextvars
+import threading
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from pydantic import Field, SecretStr
+from pydantic import BaseModel, Field
 
-from htam_agent.errors import ModelError
+from htam_agent.coding.chat import Answer, Message
+from htam_agent.coding.faults import Fault, clean, fault_of, model_error, where_is
+from htam_agent.coding.providers import answer_limit, is_openai, open_client
+from htam_agent.coding.roles import ModelChoice
+from htam_agent.coding.structured import parse_object, response_format, with_instruction
+from htam_agent.errors import HtamError, ModelError
 from htam_agent.words import Record
 
 if TYPE_CHECKING:
+    from langchain_core.language_models import BaseChatModel
     from langchain_core.messages import AIMessage, BaseMessage
-    from langchain_openai import ChatOpenAI
     from tenacity import RetryCallState
 
-RETRIED_STATUS = (408, 409, 429)
-"""Besides every 5xx. 400, 401, 403, 404 and the rest say that the request is wrong: again would be wrong again."""
+T = TypeVar("T")
+
+CHARACTERS_A_TOKEN = 4
+"""For tokens that a server does not count: about right for English prose, too low for code."""
 
 
 class RetryRules(Record):
     """`attempts` in all, the first included; waits grow from `base_seconds` by powers of two, with jitter, up to
-    `max_seconds`. A server's Retry-After is honoured up to `retry_after_seconds`; beyond that the call fails."""
+    `max_seconds`. A server's Retry-After is honoured up to `retry_after_seconds`; beyond that the call fails. No
+    attempt begins when its wait would pass `total_seconds` since the first one began."""
 
-    attempts: int = Field(5, ge=1)
+    attempts: int = Field(6, ge=1)
     base_seconds: float = Field(1.0, ge=0.0)
     max_seconds: float = Field(60.0, ge=0.0)
     retry_after_seconds: float = Field(300.0, ge=0.0)
-
-
-class Answer(Record):
-    """What the model said. Tokens are the server's count, or an estimate of a quarter of the characters, marked."""
-
-    text: str
-    cut_off: bool = False
-    prompt_tokens: int
-    completion_tokens: int
-    estimated: bool = False
-    seconds: float = 0.0
+    total_seconds: float = Field(3600.0, gt=0.0)
 
 
 class Endpoint:
-    """One model at one base URL. The client is made at the first call (its import takes a second)."""
+    """One model at one address. The client is made at the first call (its import takes a second)."""
 
     def __init__(
-        self,
-        model: str,
-        api_key: SecretStr,
-        base_url: str | None = None,
-        timeout_seconds: float = 300.0,
-        rules: RetryRules | None = None,
-        on_retry: Callable[[str], None] | None = None,
+        self, choice: ModelChoice, rules: RetryRules | None = None, on_retry: Callable[[str], None] | None = None
     ) -> None:
-        self.model = model
-        self.base_url = base_url
-        self.timeout_seconds = timeout_seconds
+        self.choice = choice
         self.rules = rules if rules is not None else RetryRules()
-        self._api_key = api_key
         self._on_retry = on_retry
-        self._client: ChatOpenAI | None = None
+        self._client: BaseChatModel | None = None
+        self._lock = threading.Lock()
+        self._has_structure = is_openai(choice)
+        self._new_limit_name = False
 
-    def ask(self, messages: Sequence[tuple[str, str]]) -> Answer:
-        """Send (role, text) pairs, with roles `system`, `human` and `ai`.
+    def ask(
+        self,
+        messages: Sequence[Message],
+        schema: type[BaseModel] | None = None,
+        limit: int | None = None,
+        seconds: float | None = None,
+    ) -> Answer:
+        """Send the messages. `limit` is the most tokens that the answer may have, `seconds` the most time that all
+        attempts together may take; both besides what the settings say.
 
         Raises ModelError when the endpoint fails for good.
         """
+        limits = [most for most in (limit, self.choice.max_answer_tokens) if most is not None]
+        call = _Call(min(limits, default=None), time.monotonic() + min(seconds or 1e9, self.rules.total_seconds))
+        if schema is None:
+            return self._answer(list(messages), call)
+        if self._has_structure:
+            answer = self._structured(list(messages), schema, call)
+            if answer is not None:
+                return answer
+        answer = self._answer(with_instruction(list(messages), schema), call)
+        parsed = parse_object(answer.text, schema)
+        return answer.model_copy(update={"parsed": parsed, "structure": "failed" if parsed is None else "plain-json"})
+
+    def _structured(self, messages: list[Message], schema: type[BaseModel], call: _Call) -> Answer | None:
+        """The answer by structured output; None where the endpoint refuses that, which is remembered."""
+        try:
+            answer = self._answer(messages, call, {"response_format": response_format(schema)})
+        except ModelError as error:
+            if error.code != "model-refused":
+                raise
+            self._has_structure = False
+            self._tell(f"{where_is(self.choice)} has no structured output; JSON in plain text is asked for instead")
+            return None
+        parsed = parse_object(answer.text, schema)
+        return answer.model_copy(update={"parsed": parsed, "structure": "failed" if parsed is None else "json-schema"})
+
+    def _answer(self, messages: list[Message], call: _Call, body: dict[str, object] | None = None) -> Answer:
         from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 
         kinds: dict[str, type[BaseMessage]] = {"system": SystemMessage, "human": HumanMessage, "ai": AIMessage}
-        prepared = [kinds[role](content=text) for role, text in messages]
+        prepared = [kinds[speaker](content=text) for speaker, text in messages]
         started = time.monotonic()
-        message = self._invoke(prepared)
-        text = message.text
-        usage = message.usage_metadata
-        characters = sum(len(content) for _, content in messages)
-        counted = usage is not None and usage["input_tokens"] + usage["output_tokens"] > 0
-        return Answer(
-            text=text,
-            cut_off=message.response_metadata.get("finish_reason") == "length",
-            prompt_tokens=usage["input_tokens"] if counted and usage else characters // 4,
-            completion_tokens=usage["output_tokens"] if counted and usage else len(text) // 4,
-            estimated=not counted,
-            seconds=time.monotonic() - started,
-        )
+        message = self._attempts(prepared, call, body or {})
+        return answer_of(message, sum(len(text) for _, text in messages), time.monotonic() - started)
 
-    def _invoke(self, messages: list[BaseMessage]) -> AIMessage:
-        import openai
-        from tenacity import Retrying, retry_if_exception, stop_after_attempt
+    def _attempts(self, messages: list[BaseMessage], call: _Call, body: dict[str, object]) -> AIMessage:
+        from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_any, stop_before_delay
 
-        client = self._open()
+        left = max(0.0, call.deadline - time.monotonic())
         retrying = Retrying(
-            stop=stop_after_attempt(self.rules.attempts),
+            stop=stop_any(stop_after_attempt(self.rules.attempts), stop_before_delay(left)),
             wait=self._wait,
             retry=retry_if_exception(self._is_retried),
             before_sleep=self._report,
             reraise=True,
         )
         try:
-            return retrying(client.invoke, messages)
-        except openai.OpenAIError as error:
-            raise self._model_error(error) from error
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            # The client trips over a body that is no chat completion (a web page, for example) in ways of its own.
-            raise ModelError(
-                f"{self._where()} answered something that is not a chat completion ({type(error).__name__}: "
-                f"{self._clean(str(error))}).",
-                "Check HTAM_BASE_URL: it mostly ends in /v1.",
-                "model-answer",
-            ) from error
+            return retrying(self._attempt, messages, call, body)
+        except HtamError:
+            raise
+        # Any client may be behind this, each with exceptions of its own; whatever they raise is the endpoint's failure.
+        except Exception as error:
+            attempts = int(retrying.statistics.get("attempt_number", 1))
+            raise self._failure(error, attempts) from error
 
-    def _open(self) -> ChatOpenAI:
-        if self._client is None:
-            from langchain_openai import ChatOpenAI
+    def _attempt(self, messages: list[BaseMessage], call: _Call, body: dict[str, object]) -> AIMessage:
+        """One attempt, which ends in time even where the server sends a byte now and then for ever."""
+        from langchain_core.messages import AIMessage
 
-            # The one layer of retries is ours, so the client's own is off. A server of one's own speaks chat
-            # completions whatever its model is called.
-            self._client = ChatOpenAI(
-                model_name=self.model,
-                openai_api_key=self._api_key,
-                openai_api_base=self.base_url,
-                request_timeout=self.timeout_seconds,
-                max_retries=0,
-                use_responses_api=False if self.base_url else None,
-            )
-        return self._client
+        seconds = min(self.choice.timeout_seconds, max(0.001, call.deadline - time.monotonic()))
+        options = self._options(call.limit, body)
+        try:
+            found = within(seconds, lambda: self.client().bind(**options).invoke(messages))
+        except Exception as error:
+            if not self._takes_new_limit_name(error, options):
+                raise
+            options = self._options(call.limit, body)
+            found = within(seconds, lambda: self.client().bind(**options).invoke(messages))
+        if not isinstance(found, AIMessage):
+            raise TypeError(f"an answer of type {type(found).__name__}")
+        return found
+
+    def _options(self, limit: int | None, body: dict[str, object]) -> dict[str, object]:
+        """The arguments of a call. The body goes round LangChain's own handling of `response_format`, which raises on
+        an answer that was cut off and so loses it."""
+        options = dict(answer_limit(self.choice, limit)) if limit is not None else {}
+        extra = options.get("extra_body")
+        whole = {**(extra if isinstance(extra, dict) else {}), **body}
+        if self._new_limit_name and "max_tokens" in whole:
+            whole["max_completion_tokens"] = whole.pop("max_tokens")
+        return {**options, "extra_body": whole} if whole else options
+
+    def _takes_new_limit_name(self, error: Exception, options: dict[str, object]) -> bool:
+        """Whether a gateway asks for the new name of the answer's limit; from then on it gets that one."""
+        body = options.get("extra_body")
+        asked = "max_completion_tokens" in str(error) and getattr(error, "status_code", None) == 400
+        if self._new_limit_name or not asked or not isinstance(body, dict) or "max_tokens" not in body:
+            return False
+        self._new_limit_name = True
+        return True
+
+    def client(self) -> BaseChatModel:
+        """The client, made once. Raises SettingsError when the provider's package is missing."""
+        with self._lock:
+            if self._client is None:
+                self._client = open_client(self.choice)
+            return self._client
 
     def _is_retried(self, error: BaseException) -> bool:
-        import openai
-
-        if isinstance(error, openai.APIStatusError):
-            wait = retry_after(error.response.headers.get("retry-after"))
-            if wait is not None and wait > self.rules.retry_after_seconds:
-                return False
-            return error.status_code in RETRIED_STATUS or error.status_code >= 500
-        return isinstance(error, openai.APIConnectionError)
+        if not isinstance(error, Exception):
+            return False
+        fault = fault_of(error)
+        return fault.passing and (fault.retry_after or 0.0) <= self.rules.retry_after_seconds
 
     def _wait(self, state: RetryCallState) -> float:
         from tenacity import wait_random_exponential
 
-        asked = retry_after(_header(state.outcome.exception() if state.outcome else None))
-        if asked is not None:
-            return asked
+        fault = _fault(state)
+        if fault is not None and fault.retry_after is not None:
+            return fault.retry_after
         return wait_random_exponential(multiplier=self.rules.base_seconds, max=self.rules.max_seconds)(state)
 
     def _report(self, state: RetryCallState) -> None:
-        error = state.outcome.exception() if state.outcome else None
+        fault = _fault(state)
+        what = clean(fault.text, self.choice.key) if fault else ""
+        if fault and fault.status:
+            what = f"{fault.status} {what}"
+        wait = f", the next in {state.upcoming_sleep:.1f} s" if state.upcoming_sleep else ""
+        self._tell(f"{where_is(self.choice)}: {what}; attempt {state.attempt_number} failed{wait}")
+
+    def _tell(self, text: str) -> None:
         if self._on_retry is not None:
-            self._on_retry(f"{self._where()}: {self._clean(str(error))}; attempt {state.attempt_number} failed")
+            self._on_retry(text)
 
-    def _model_error(self, error: Exception) -> ModelError:
-        import openai
-
-        if isinstance(error, openai.APITimeoutError):
-            return ModelError(
-                f"{self._where()} did not answer within {self.timeout_seconds:g} s ({self.rules.attempts} attempts).",
-                "Raise HTAM_MODEL_TIMEOUT_SECONDS, or use a faster model.",
-                "model-timeout",
-            )
-        if isinstance(error, openai.APIStatusError):
-            text = self._clean(error.message)
-            remedy, code = _REMEDIES.get(error.status_code, ("Try again later, or use another endpoint.", "model"))
-            return ModelError(f"{self._where()} answered {error.status_code}: {text}.", remedy, code)
-        if isinstance(error, openai.APIConnectionError):
-            cause = error.__cause__ or error
-            return ModelError(
-                f"{self._where()} cannot be reached ({type(cause).__name__}: {self._clean(str(cause))}).",
-                "Check HTAM_BASE_URL and the network.",
-                "model-unreachable",
-            )
-        return ModelError(
-            f"{self._where()} failed: {self._clean(str(error))}.", "Check HTAM_MODEL and HTAM_BASE_URL.", "model"
-        )
-
-    def _where(self) -> str:
-        return f"The model endpoint {self.base_url or 'of OpenAI'} ({self.model})"
-
-    def _clean(self, text: str) -> str:
-        """Short, on one line, and never with the key (some servers repeat it)."""
-        secret = self._api_key.get_secret_value()
-        hidden = text.replace(secret, "***") if secret else text
-        return " ".join(hidden.split())[:300].rstrip(".")
+    def _failure(self, error: Exception, attempts: int) -> ModelError:
+        return model_error(fault_of(error, self.choice.key), self.choice, attempts)
 
 
-_REMEDIES: dict[int, tuple[str, str]] = {
-    400: (
-        "The endpoint refuses the request: check that HTAM_MODEL takes chat messages of this length.",
-        "model-refused",
-    ),
-    401: ("Check HTAM_API_KEY.", "model-key"),
-    403: ("Check that the key in HTAM_API_KEY may use HTAM_MODEL.", "model-key"),
-    404: ("Check HTAM_MODEL, and HTAM_BASE_URL, which mostly ends in /v1.", "model-missing"),
-    413: ("The prompt is too long for this endpoint: choose another HTAM_MODEL.", "model-refused"),
-    429: ("The endpoint limits the rate: wait, or raise the limit of the key in HTAM_API_KEY.", "model-rate"),
-}
+class _Call:
+    """What one question may take: tokens of an answer, and the clock's reading at which it ends."""
+
+    def __init__(self, limit: int | None, deadline: float) -> None:
+        self.limit = limit
+        self.deadline = deadline
 
 
-def _header(error: BaseException | None) -> str | None:
-    import openai
+def within(seconds: float, work: Callable[[], T]) -> T:
+    """The answer of `work`, or TimeoutError after so many seconds: it is then left to itself in a thread that does not
+    keep the process alive. A client's own time limit is one for each read and does not bound the whole."""
+    answers: list[T] = []
+    failures: list[BaseException] = []
 
-    if not isinstance(error, openai.APIStatusError):
-        return None
-    value: str | None = error.response.headers.get("retry-after")
-    return value
-
-
-def retry_after(value: str | None) -> float | None:
-    """Seconds of a Retry-After header (RFC 9110: seconds or an HTTP date); None when absent or unreadable."""
-    if not value:
-        return None
-    try:
-        seconds = float(value)
-    except ValueError:
+    def run() -> None:
         try:
-            moment = parsedate_to_datetime(value)
-        except ValueError:
-            return None
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        seconds = (moment - datetime.now(UTC)).total_seconds()
-    return max(0.0, seconds) if seconds < float("inf") else None
+            answers.append(work())
+        except BaseException as error:  # noqa: BLE001 - raised again where the work was asked for
+            failures.append(error)
+
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), name="model-call", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failures:
+        raise failures[0]
+    if not answers:
+        raise TimeoutError(f"no whole answer within {seconds:g} s")
+    return answers[0]
+
+
+def answer_of(message: AIMessage, asked_characters: int, seconds: float) -> Answer:
+    """The answer in a client's message, whatever provider it is of."""
+    usage = message.usage_metadata
+    told_in, told_out = (usage["input_tokens"] or 0, usage["output_tokens"] or 0) if usage else (0, 0)
+    counted = told_in > 0 and (told_out > 0 or not message.text)
+    about = message.response_metadata
+    end = about.get("finish_reason") or about.get("stop_reason") or about.get("done_reason") or about.get("status")
+    refusal = message.additional_kwargs.get("refusal")
+    if not refusal and end in ("content_filter", "refusal"):
+        refusal = f"the endpoint ended the answer ({end})"
+    return Answer(
+        text=message.text,
+        cut_off=end in ("length", "max_tokens", "MAX_TOKENS", "incomplete"),
+        refused=clean(str(refusal)) if refusal else "",
+        prompt_tokens=told_in if counted else asked_characters // CHARACTERS_A_TOKEN,
+        completion_tokens=told_out if counted else len(message.text) // CHARACTERS_A_TOKEN,
+        estimated=not counted,
+        seconds=seconds,
+    )
+
+
+def _fault(state: RetryCallState) -> Fault | None:
+    error = state.outcome.exception() if state.outcome else None
+    return fault_of(error) if error is not None else None

@@ -18,9 +18,10 @@ GENERAL = {name: name for name in FIELDS} | {"timeout_seconds": "model_timeout_s
 
 PROVIDERS = frozenset(
     {
-        "anthropic", "anthropic_bedrock", "azure_ai", "azure_openai", "bedrock", "bedrock_converse", "cohere", "deepseek",
-        "fireworks", "google_anthropic_vertex", "google_genai", "google_vertexai", "groq", "huggingface", "ibm",
-        "litellm", "mistralai", "nvidia", "ollama", "openai", "openrouter", "perplexity", "together", "upstage", "xai",
+        "anthropic", "anthropic_bedrock", "azure_ai", "azure_openai", "bedrock", "bedrock_converse", "cohere",
+        "deepseek", "fireworks", "google_anthropic_vertex", "google_genai", "google_vertexai", "groq", "huggingface",
+        "ibm", "litellm", "mistralai", "nvidia", "ollama", "openai", "openrouter", "perplexity", "together", "upstage",
+        "xai",
     }
 )  # fmt: skip
 """Names of LangChain's init_chat_model. Other words before a colon belong to the model's name (llama3:8b)."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from langgraph.runtime import Runtime
 
     from htam_agent.coding.base import Coder
+    from htam_agent.coding.chat import Chat
     from htam_agent.graph.directing import Director
     from htam_agent.memory.store import MemoryStore
     from htam_agent.operator import OperatorFeatures, OperatorProfile
@@ -85,6 +86,8 @@ class Context:
     runs: Path
     folder: Path | None = None
     """The folder of the one run of this context; None: each run makes its own under `runs`."""
+    chat: Chat | None = None
+    """Asks the chat models; None in a run that needs none."""
     settings: RunSettings | None = None
     """What each new run stores of where the above came from."""
     director: Director | None = None

@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from htam_agent.coding.endpoint import Endpoint, RetryRules, retry_after
+from htam_agent.coding.endpoint import Endpoint, RetryRules
+from htam_agent.coding.faults import retry_after
+from htam_agent.coding.roles import ModelChoice
 from htam_agent.errors import ModelError
 from tests.support.endpoint import Reply, completion, failure, scripted
 
@@ -23,7 +25,8 @@ QUESTION = [("system", "You are terse."), ("human", "Say yes.")]
 
 def endpoint(url: str, rules: RetryRules = RULES, timeout: float = 10.0, log: list[str] | None = None) -> Endpoint:
     report = log.append if log is not None else None
-    return Endpoint("scripted", SecretStr(KEY), url, timeout, rules, report)
+    choice = ModelChoice(model="scripted", api_key=SecretStr(KEY), base_url=url, timeout_seconds=timeout)
+    return Endpoint(choice, rules, report)
 
 
 def test_an_answer_with_its_tokens() -> None:
@@ -132,8 +135,9 @@ def test_nobody_there() -> None:
 
 @pytest.mark.parametrize("body", ["<html>Welcome</html>", "", '{"object": "list"}', "null"])
 def test_something_that_is_no_chat_completion(body: str) -> None:
+    kind = "application/json" if body[:1] in "{n" else "text/html"
     with (
-        scripted(Reply(200, body, {"Content-Type": "application/json" if body[:1] in "{n" else "text/html"})) as server,
+        scripted(*[Reply(200, body, {"Content-Type": kind})] * RULES.attempts) as server,
         pytest.raises(ModelError) as caught,
     ):
         endpoint(server.url).ask(QUESTION)

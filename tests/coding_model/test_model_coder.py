@@ -8,21 +8,19 @@ import sys
 from pathlib import Path
 
 import pytest
-from pydantic import SecretStr
 
 from htam_agent.backends.flags import CPP_FLAGS
 from htam_agent.coding.assembly import LAUNCHER_NAME, OMITTED, assemble, launcher_text, without_launcher
 from htam_agent.coding.base import Coder, RepairRequest
-from htam_agent.coding.endpoint import RetryRules
 from htam_agent.coding.examples import example_request
 from htam_agent.coding.launchers import cpp as cpp_launcher
 from htam_agent.coding.model import ASKS, FREE, ModelCoder
 from htam_agent.errors import ModelError, SettingsError
 from htam_agent.verdict import Failure
 from htam_agent.words import Backend
+from tests.support.chat import model_coder
 from tests.support.endpoint import Reply, ScriptedEndpoint, completion, failure, scripted
 
-KEY = SecretStr("sk-test")
 ANSWER = '''It doubles.
 
 ```python
@@ -50,7 +48,7 @@ class ModelNew(nn.Module):
 
 
 def coder(server: ScriptedEndpoint) -> ModelCoder:
-    return ModelCoder("scripted", KEY, server.url, 10.0, rules=RetryRules(attempts=2, base_seconds=0.01))
+    return model_coder(server.url)
 
 
 def messages(server: ScriptedEndpoint, index: int = -1) -> list[dict[str, str]]:
@@ -67,7 +65,7 @@ def repair_request(source: str) -> RepairRequest:
 
 
 def test_it_is_a_coder() -> None:
-    assert isinstance(ModelCoder("m", KEY), Coder)
+    assert isinstance(model_coder("http://127.0.0.1:9/v1"), Coder)
 
 
 def test_an_answer_becomes_a_complete_candidate() -> None:
@@ -145,27 +143,11 @@ def test_the_endpoints_failure_is_a_model_error() -> None:
         coder(server).generate(example_request("cpp"))
 
 
-@pytest.mark.parametrize(
-    ("model", "key", "said"),
-    [(None, KEY, "HTAM_MODEL"), ("m", None, "HTAM_API_KEY"), ("m", SecretStr(" "), "HTAM_API_KEY")],
-)
-def test_preflight_names_what_is_missing(model: str | None, key: SecretStr | None, said: str) -> None:
-    with pytest.raises(SettingsError) as caught:
-        ModelCoder(model, key).preflight()
-    assert said in str(caught.value)
-    assert "the template coder" in caught.value.remedy
-
-
-def test_preflight_reads_the_prompts(tmp_path: Path) -> None:
-    ModelCoder("m", KEY).preflight()
+def test_a_prompt_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    model_coder("http://127.0.0.1:9/v1").prompts()
     (tmp_path / "generate.md").write_text("{{ nonsense }}")
     with pytest.raises(SettingsError, match="nonsense"):
-        ModelCoder("m", KEY, prompts=tmp_path).preflight()
-
-
-def test_the_key_shows_nowhere() -> None:
-    made = ModelCoder("m", SecretStr("sk-hidden-key"))
-    assert "sk-hidden-key" not in repr(vars(made))
+        model_coder("http://127.0.0.1:9/v1", tmp_path).prompts()
 
 
 def test_the_launchers_flags_are_the_harnesss() -> None:

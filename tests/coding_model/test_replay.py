@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from pydantic import SecretStr
 
 from htam_agent.backends.base import DefaultLimits
 from htam_agent.backends.cpp import CppBackend
@@ -18,6 +17,7 @@ from htam_agent.coding.model import ModelCoder
 from htam_agent.errors import ModelError
 from htam_agent.evaluation.policy import inspect_source
 from htam_agent.verdict import CompileResult, Failure, FailureKind, Times
+from tests.support.chat import model_coder
 from tests.support.replay_server import RECORDINGS, ReplayServer, kind_of, replaying
 
 TASK = Path(__file__).resolve().parents[1] / "tasks" / "row_softmax.py"
@@ -67,7 +67,7 @@ def build(code: Code, folder: Path) -> CompileResult:
 
 
 def coder(server: ReplayServer) -> ModelCoder:
-    return ModelCoder("recorded", SecretStr("any"), server.url, 10.0)
+    return model_coder(server.url)
 
 
 def test_the_recording_plays_as_it_was_made(tmp_path: Path) -> None:

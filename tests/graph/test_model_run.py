@@ -17,7 +17,12 @@ OPTIONS = ("--backend", "cpp", "--coder", "model", "--steps", "3", "--seed", "1"
 
 
 def model_settings(server: ReplayServer) -> dict[str, str]:
-    return {"HTAM_BASE_URL": server.url, "HTAM_MODEL": "recorded", "HTAM_API_KEY": "sk-never-shown"}
+    return {
+        "HTAM_BASE_URL": server.url,
+        "HTAM_MODEL": "recorded",
+        "HTAM_API_KEY": "sk-never-shown",
+        "HTAM_PREFLIGHT": "false",
+    }
 
 
 def failures(run: Path) -> dict[str, str]:

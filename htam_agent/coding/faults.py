@@ -1,0 +1,162 @@
+"""What went wrong in a call to a chat model: told from the exception, whichever client raised it.
+
+The clients of OpenAI, Anthropic and others raise classes of their own. What they share is read: a `status_code`, the
+`response` with its headers, the names of their base classes, and the exceptions of the HTTP library below them.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Literal
+
+from htam_agent.coding.roles import ModelChoice
+from htam_agent.errors import ModelError
+from htam_agent.words import Record
+
+RETRIED_STATUS = (408, 409, 429)
+"""Besides every 5xx. 400, 401, 403, 404 and the rest say that the request is wrong: again would be wrong again."""
+
+TIMEOUTS = frozenset({"APITimeoutError", "TimeoutException", "TimeoutError"})
+CONNECTIONS = frozenset({"APIConnectionError", "TransportError", "ConnectionError", "ProtocolError"})
+CUT = frozenset({"JSONDecodeError", "DecodingError"})
+"""A body that breaks off in the middle of its JSON."""
+
+
+class Fault(Record):
+    """One failed attempt. `kind`: the endpoint answered an error; no answer in time; no connection, or one that broke
+    off; a body that is no whole JSON; a whole answer that is no chat completion."""
+
+    kind: Literal["status", "timeout", "connection", "cut", "answer"]
+    text: str
+    status: int | None = None
+    retry_after: float | None = None
+    """Seconds that the server asks to wait."""
+
+    @property
+    def passing(self) -> bool:
+        """Whether another attempt may go better."""
+        if self.status is not None:
+            return self.status in RETRIED_STATUS or self.status >= 500
+        return self.kind in ("timeout", "connection", "cut")
+
+
+def fault_of(error: BaseException, secret: str = "") -> Fault:
+    """The fault behind an exception of any client; `secret` is struck out of its text."""
+    names = {kind.__name__ for raised in _chain(error) for kind in type(raised).__mro__}
+    status = getattr(error, "status_code", None)
+    text = clean(str(getattr(error, "message", "") or error) or type(error).__name__, secret)
+    if isinstance(status, int) and status >= 300:
+        return Fault(kind="status", status=status, text=text, retry_after=retry_after(_header(error, "retry-after")))
+    if names & TIMEOUTS:
+        return Fault(kind="timeout", text=text)
+    if names & CONNECTIONS:
+        return Fault(kind="connection", text=_innermost(error, secret))
+    if names & CUT:
+        return Fault(kind="cut", text=text)
+    return Fault(kind="answer", text=f"{type(error).__name__}: {text}{_content_type(error)}")
+
+
+def model_error(fault: Fault, choice: ModelChoice, attempts: int) -> ModelError:
+    """The sentence for an endpoint that failed for good, with the setting to look at."""
+    where = f"The model endpoint {where_is(choice)}"
+    if fault.kind == "timeout":
+        return ModelError(
+            f"{where} did not answer within {choice.timeout_seconds:g} s ({attempts} attempts).",
+            f"Raise {choice.variable('timeout_seconds')}, or use a faster model.",
+            "model-timeout",
+        )
+    if fault.status is not None:
+        remedy, code = _remedy(fault.status, choice)
+        return ModelError(f"{where} answered {fault.status}: {fault.text}.", remedy, code)
+    if fault.kind == "connection":
+        return ModelError(
+            f"{where} cannot be reached, or broke off ({fault.text}; {attempts} attempts).",
+            f"Check {choice.variable('base_url')} and the network.",
+            "model-unreachable",
+        )
+    return ModelError(
+        f"{where} answered something that is not a chat completion ({fault.text}).",
+        f"Check {choice.variable('base_url')}: it mostly ends in /v1.",
+        "model-answer",
+    )
+
+
+def where_is(choice: ModelChoice) -> str:
+    """The endpoint in words, for messages: never with a password of its address."""
+    address = choice.base_url or f"of {choice.provider or 'openai'}"
+    if "@" in address:
+        scheme, _, rest = address.partition("://")
+        address = f"{scheme}://{rest.rpartition('@')[2]}"
+    return f"{address.partition('?')[0]} ({choice.bare_model})"
+
+
+def clean(text: str, secret: str = "") -> str:
+    """Short, on one line, and never with the key (some servers repeat it)."""
+    hidden = text.replace(secret, "***") if secret else text
+    return " ".join(hidden.split())[:300].rstrip(".")
+
+
+def retry_after(value: str | None) -> float | None:
+    """Seconds of a Retry-After header (RFC 9110: seconds or an HTTP date); None when absent or unreadable."""
+    if not value:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            moment = parsedate_to_datetime(value)
+        except ValueError:
+            return None
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        seconds = (moment - datetime.now(UTC)).total_seconds()
+    return max(0.0, seconds) if seconds < float("inf") else None
+
+
+def _remedy(status: int, choice: ModelChoice) -> tuple[str, str]:
+    model, key, address = (choice.variable(name) for name in ("model", "api_key", "base_url"))
+    known = {
+        400: (
+            f"The endpoint refuses the request: check that {model} takes chat messages of this length.",
+            "model-refused",
+        ),
+        401: (f"Check {key}.", "model-key"),
+        402: (f"The account of the key in {key} has no credit left.", "model-key"),
+        403: (f"Check that the key in {key} may use {model}.", "model-key"),
+        404: (f"Check {model}, and {address}, which mostly ends in /v1.", "model-missing"),
+        413: (f"The prompt is too long for this endpoint: choose another {model}.", "model-refused"),
+        429: (f"The endpoint limits the rate: wait, or raise the limit of the key in {key}.", "model-rate"),
+    }
+    return known.get(status, (f"Try again later, or use another endpoint ({address}).", "model"))
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """The exception and what caused it."""
+    found: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in found:
+        found.append(current)
+        current = current.__cause__ or current.__context__
+    return found
+
+
+def _innermost(error: BaseException, secret: str) -> str:
+    """The cause at the bottom says most: "Connection refused" instead of "Connection error"."""
+    cause = next((raised for raised in reversed(_chain(error)) if str(raised)), error)
+    return f"{type(cause).__name__}: {clean(str(cause), secret)}"
+
+
+def _header(error: BaseException, name: str) -> str | None:
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    value = headers.get(name) if headers is not None else None
+    return value if isinstance(value, str) else None
+
+
+def _content_type(error: BaseException) -> str:
+    """What kind of page came instead, where the client kept it."""
+    kind = _header(error, "content-type")
+    if kind is None or kind.startswith("application/json"):
+        return ""
+    stream = ", a stream though none was asked for" if kind.startswith("text/event-stream") else ""
+    return f"; its content type is {kind}{stream}"
