@@ -1,51 +1,65 @@
-"""Which direction next: a transition-aware score in one unit, with its reason in words.
+"""Which direction next: a transition-aware score in one unit, with its terms and its reason in words.
 
 **The unit** is the expected share of the remaining gap to the floor that a step closes (share.py). Priors, transitions
 and measurements are all shares, so that they can be averaged and none has to be weighed against another by hand.
 
 **The formula.** For a direction d in state s after the path p (p1 the nearest step):
 
-    score(d) = (n0 * fit(d) + n1 * promise(d) + sum_j g^(j-1) * n_e * prior_e + sum_i w_i * y_i)
-             / (n0 + n1 + sum_j g^(j-1) * n_e + sum_i w_i)   -  damping(d)  +  exploration(d)
+    score(d) = ( n0 fit(d) + (n1 + W_d) value(d) + sum_j g^(j-1) c_j T(p_j, d) + sum_i u_i y_i )
+             / ( n0        + (n1 + W_d)          + sum_j g^(j-1) c_j           + sum_i u_i     )
+             - damping(d) + exploration(d)
 
 - `fit(d)` = SYMPTOM_SHARE x how well d answers the bottleneck (Direction.symptoms), worth n0 = SYMPTOM_COUNTS
-  observations. Before anything was profiled the bottleneck is unknown; then it is what d says for `unknown`, or the
-  mean of what it says.
-- `promise(d)` is the highest prior among d's strategies that may be used now, worth n1 = STRATEGY_COUNTS
-  observations: a direction whose strong strategies are in the kernel already has little left to give.
-- transitions e = (p_j -> d), each with the prior and the pseudo-counts that its author gave. g = POSITION_DECAY: each
-  step further back weighs half, since the kernel at hand was shaped most by the last step. At the first step the
-  transitions out of START speak. Where there is no transition, nothing is said, rather than zero.
-- experiences i of direction d: y_i the share that the step closed (a failure: minus its cost), w_i = exp(-|state vector
-  difference|^2) x kinship of the device (same device 1, same architecture 0.7, same backend 0.4, another backend 0.1) x
-  kinship of the path (0.4 for none, 1 for the same); only the 512 strongest count. Pairwise transition statistics are
-  thus never stored: they are derived from experiences, and cannot tear. What a strategy showed that cannot be used now
-  (tried, already in the kernel, not applicable) says little of what is left in the direction: within the backend it
-  counts USED_UP.
-
-It is a posterior mean: without evidence it is the prior, with much evidence the measured mean (shrinkage by counts).
-
+  observations: the static prior given the state. Before anything was profiled the bottleneck is unknown; then it is
+  what d says for `unknown`, or the mean of what it says.
+- `value(d)` = t log(mean exp(v_k / t)) over the OFFERED best of d's strategies that may be used now: a soft maximum
+  with the temperature t = TEMPERATURE. v_k is the posterior mean of strategy k (posterior.py): its prior, averaged with
+  its own measured shares, each weighed by attention over states (evidence.py) and the guard (guard.py). W_d is the sum
+  of those weights, n1 = STRATEGY_COUNTS. Why soft: the highest of several uncertain numbers is on average too
+  high, and repairs take the next ones too. Why the logarithm of the mean: it lies between mean and maximum and never
+  falls when a v_k rises, which the average weighted by exp(v_k / t) does. Why of a few only: a direction loses nothing
+  by poor strategies that nobody would be offered.
+- `T(p_j, d)` is the transition's prior, averaged with the measured shares of the steps that went from p_j to d; the
+  prior is worth the pseudo-counts c_j that its author gave. Those means are derived from experiences, pairwise, so that
+  they cannot tear and need O(|V|^2) records at most. g = POSITION_DECAY: each step further back weighs half, since the
+  kernel at hand was shaped most by the last step. At the first step the transitions out of START speak. A pair that
+  nobody described counts what was measured, at most MEASURED_COUNTS; one that nobody described or measured says
+  nothing. Evidence moves T, not its weight c_j: a step is counted as evidence once, in value(d).
+- experiences i of d that belong to no strategy on offer: y_i the share that was closed, u_i the weight as above. Those
+  of strategies that are used up or do not apply count USED_UP. Those of another backend have no strategy here at all:
+  so transfer between backends is at the level of directions only.
 - `damping`: a step of this run that chose d and closed nothing takes DAMPING x g^(j-1) off, j its distance. What just
   failed here fails again more likely than the average over all tasks says.
-- `exploration`: a draw from N(0, (SPREAD / sqrt(total counts))^2), as in Thompson sampling: less is known, more is
-  tried. The seed decides the draw; at the last step there is none, since nothing can be gained from knowing more.
+- `exploration`: Thompson sampling. One draw for each strategy, v_k + N(0, EXPLORATION_SPREAD^2 / (its counts)), and one
+  for the rest of d's terms; what the score gains or loses by them is the term. The less is known, the more is tried,
+  and retrieval ranks by the same draws. The seed decides them; at the last step there is none, since nothing can be
+  gained from knowing more.
 
+It is a posterior mean: without evidence it is the prior, with much evidence the measured mean (shrinkage by counts).
 Directions without an applicable, untried strategy are masked (left out). The score is clipped to [-1, 1].
+
+**numpy, not torch.** It is a few sums over at most some hundred rows, 2 ms in all; importing torch takes seconds, and
+the main process never does (start-up stays below 3 s).
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-import random
-from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
-from htam_agent.memory.index import POSITION_DECAY, Memory
-from htam_agent.memory.model import START, Direction, Experience, ScoredDirection, SelectionState, Transition
-from htam_agent.memory.retrieval import applicable
+from htam_agent.memory.draws import normal, uniform
+from htam_agent.memory.evidence import DIRECTION
+from htam_agent.memory.explaining import weighed_most, why_direction
+from htam_agent.memory.index import Memory
+from htam_agent.memory.model import Direction, ScoredDirection, ScoreTerm, SelectionState
+from htam_agent.memory.modes import draws_directions, is_flat
+from htam_agent.memory.posterior import EXPLORATION_SPREAD, Posterior, mean_and_counts, posterior, usable
+from htam_agent.memory.preconditions import applicable
+from htam_agent.memory.retrieval import draw_key, retrieve_strategies
 from htam_agent.memory.share import share_closed
+from htam_agent.memory.transitions import damping, transition_terms
 
 __all__ = ["masked_directions", "score_directions", "share_closed"]
 
@@ -55,34 +69,34 @@ closed to a tenth, which is what good kernels reach."""
 
 SYMPTOM_COUNTS = 2.0
 STRATEGY_COUNTS = 2.0
-USED_UP = 0.25
-DAMPING = 0.3
-CLOSED_NOTHING = 0.01
-SPREAD = 0.06
-"""Standard deviation of one step's share round its expectation; less than real, for six steps are a short budget."""
+
+TEMPERATURE = 0.05
+"""Of the soft maximum, in shares: strategies that differ by less than a twentieth of the gap count as equals."""
+
+OFFERED = 5
+"""Strategies that a step is offered at most, and that its direction is therefore worth."""
 
 
 def score_directions(state: SelectionState, memory: Memory) -> list[ScoredDirection]:
-    """The directions that can be taken, best first, with `why` in words. Empty when none has a strategy left.
+    """The directions that can be taken, best first, with terms and `why`. Empty when none has a strategy left.
 
     Deterministic for a state (its `seed` included) and a set of records, in whatever order they were stored. Ties go by
-    id.
+    id. In the memory modes `random` and `none` the order is a draw and the scores are 0; in `no-hierarchy` a direction
+    is worth its best strategy in the flat list, and nothing else.
     """
-    offered = _offered(state, memory)
-    experiences = _experiences(state, memory, {name for names in offered.values() for name in names})
+    if draws_directions(state.mode):
+        return _drawn(state, memory)
+    known = posterior(state, memory)
+    score = _flat if is_flat(state.mode) else _scored
     scored = [
-        _Terms(
-            state, memory.directions[name], memory, experiences.get(name, []), _promise(offered[name], memory)
-        ).scored()
-        for name in offered
-        if name in memory.directions
+        score(state, memory.directions[name], known, memory) for name in known.places if name in memory.directions
     ]
     return sorted(scored, key=lambda each: (-each.score, each.direction))
 
 
 def masked_directions(state: SelectionState, memory: Memory) -> dict[str, str]:
     """The directions that cannot be taken, each with what stands against one of its strategies, in words."""
-    offered = _offered(state, memory)
+    offered = {strategy.direction for strategy in usable(state, memory)}
     reasons: dict[str, str] = {}
     for name in memory.directions:
         if name in offered:
@@ -93,119 +107,104 @@ def masked_directions(state: SelectionState, memory: Memory) -> dict[str, str]:
     return reasons
 
 
-def _offered(state: SelectionState, memory: Memory) -> dict[str, list[str]]:
-    """Direction -> ids of its strategies that may be used now."""
-    offered: dict[str, list[str]] = {}
-    for strategy in memory.strategies.values():
-        if applicable(strategy, state) is None:
-            offered.setdefault(strategy.direction, []).append(strategy.id)
-    return offered
+def soft_maximum(values: NDArray[np.float64]) -> float:
+    """t log(mean exp(v / t)) over the OFFERED highest values of v [k], k at least 1; between their mean and maximum."""
+    best = np.sort(values)[::-1][:OFFERED]
+    return float(best[0] + TEMPERATURE * np.log(np.exp((best - best[0]) / TEMPERATURE).mean()))
 
 
-def _promise(names: list[str], memory: Memory) -> float:
-    """The highest prior of these strategies."""
-    return max(memory.strategies[name].prior for name in names)
+def _scored(state: SelectionState, direction: Direction, known: Posterior, memory: Memory) -> ScoredDirection:
+    places = known.places[direction.id]
+    rows = np.flatnonzero(known.attended.codes[:, DIRECTION] == memory.evidence.code(direction.id))
+    elsewhere = rows[known.column[rows] < 0]
+    terms = [_fit(state, direction), _value(known, places)]
+    terms += transition_terms(state, direction.id, known, memory)
+    mean, counts = mean_and_counts(known.weights[elsewhere], known.attended.shares[elsewhere])
+    if counts:
+        detail = f"in {len(elsewhere)} steps with strategies that are not on offer here"
+        terms.append(ScoreTerm(name="elsewhere", share=mean, counts=counts, detail=detail))
+    off = damping(state, direction.id)
+    if off:
+        terms.append(ScoreTerm(name="damping", share=-off, detail="since it closed nothing earlier in this run"))
+    if state.steps_left > 1:
+        terms.append(_exploration(state, direction, known, terms))
+    return _summed(state, direction, terms, known, rows, memory)
 
 
-@dataclass(frozen=True)
-class _Weighted:
-    """One experience with its weight in this state."""
+def _summed(
+    state: SelectionState,
+    direction: Direction,
+    terms: list[ScoreTerm],
+    known: Posterior,
+    rows: NDArray[np.intp],
+    memory: Memory,
+) -> ScoredDirection:
+    """The score of the terms. fsum is exact, so that order does not matter."""
+    counts = math.fsum(term.counts for term in terms)
+    mean = math.fsum(term.counts * term.share for term in terms) / counts
+    added = math.fsum(term.share for term in terms if not term.counts)
+    score = max(-1.0, min(1.0, mean + added))
+    return ScoredDirection(
+        direction=direction.id,
+        score=score,
+        why=why_direction(state, score, terms, known, rows, memory),
+        terms=tuple(terms),
+        experiences=weighed_most(known, rows, memory),
+    )
 
-    weight: float
-    share: float
-    record: Experience
+
+def _fit(state: SelectionState, direction: Direction) -> ScoreTerm:
+    symptoms = direction.symptoms
+    if state.bottleneck in symptoms or not symptoms:
+        fit = symptoms.get(state.bottleneck, 0.0)
+    else:
+        fit = math.fsum(symptoms.values()) / len(symptoms) if state.bottleneck == "unknown" else 0.0
+    known = f"to a {state.bottleneck} bottleneck"
+    detail = "by its fit " + ("(nothing profiled yet)" if state.bottleneck == "unknown" else known)
+    return ScoreTerm(name="fit", share=SYMPTOM_SHARE * fit, counts=SYMPTOM_COUNTS, detail=detail)
 
 
-def _experiences(state: SelectionState, memory: Memory, usable: set[str]) -> dict[str, list[_Weighted]]:
-    """Direction -> its experiences that count here."""
-    evidence = memory.evidence
-    weights = evidence.weights(state)
-    found: dict[str, list[_Weighted]] = {}
-    for position in np.flatnonzero(weights).tolist():
-        record, weight = evidence.records[position], float(weights[position])
-        if record.device.backend == state.backend and record.strategy not in usable:
-            weight *= USED_UP
-        found.setdefault(record.direction, []).append(_Weighted(weight, evidence.shares[position], record))
-    return found
+def _value(known: Posterior, places: list[int]) -> ScoreTerm:
+    expected = known.expected()[places]
+    best = known.strategies[places[int(np.argmax(expected))]]
+    detail = f"by its strategies, of which {best.id} promises most ({expected.max():.2f})"
+    counts = STRATEGY_COUNTS + math.fsum(known.counts[places].tolist())
+    return ScoreTerm(name="strategies", share=soft_maximum(expected), counts=counts, detail=detail)
 
 
-@dataclass
-class _Terms:
-    """The terms of one direction's score."""
+def _exploration(state: SelectionState, direction: Direction, known: Posterior, terms: list[ScoreTerm]) -> ScoreTerm:
+    """What the draws change: those of the strategies in their part of the mean, one of the direction in the rest."""
+    places = known.places[direction.id]
+    value = next(term for term in terms if term.name == "strategies")
+    rest = math.fsum(term.counts for term in terms) - value.counts
+    drawn = soft_maximum((known.expected() + known.explored(state))[places]) - value.share
+    other = EXPLORATION_SPREAD * normal(state, f"direction {direction.id}") / math.sqrt(rest)
+    share = (value.counts * drawn + rest * other) / (value.counts + rest)
+    return ScoreTerm(name="exploration", share=share, detail="by a draw of what is not known yet")
 
-    state: SelectionState
-    direction: Direction
-    memory: Memory
-    experiences: list[_Weighted]
-    promise: float
-    transitions: list[tuple[float, Transition]] = field(init=False)
 
-    def __post_init__(self) -> None:
-        path = self.state.prefix[::-1] or (START,)
-        edges = [self.memory.transitions.get(f"{source}->{self.direction.id}") for source in path]
-        self.transitions = [(POSITION_DECAY**j, edge) for j, edge in enumerate(edges) if edge is not None]
+def _flat(state: SelectionState, direction: Direction, known: Posterior, memory: Memory) -> ScoredDirection:
+    ranked = retrieve_strategies(state, direction.id, memory, limit=len(known.strategies))
+    best = next(each for each in ranked if each.strategy.direction == direction.id)
+    term = ScoreTerm(name="strategies", share=best.score, counts=1.0, detail=f"by {best.strategy.id} in the flat list")
+    rows = np.flatnonzero(known.attended.codes[:, DIRECTION] == memory.evidence.code(direction.id))
+    return ScoredDirection(
+        direction=direction.id,
+        score=best.score,
+        why=f"{best.strategy.id} in the flat list (memory mode no-hierarchy): {best.why}",
+        terms=(term,),
+        experiences=weighed_most(known, rows, memory),
+    )
 
-    def scored(self) -> ScoredDirection:
-        mean, counts = self._posterior()
-        damping, exploration = self._damping(), self._exploration(counts)
-        score = max(-1.0, min(1.0, mean - damping + exploration))
-        parts = [f"{score:.2f} of the remaining gap expected", self._symptom_words()]
-        parts.append(f"{self.promise:.2f} by its most promising strategy")
-        if self.transitions:
-            parts.append(self._transition_words())
-        if self.experiences:
-            parts.append(self._experience_words())
-        if damping:
-            parts.append(f"{damping:.2f} off, since it closed nothing earlier in this run")
-        if exploration:
-            parts.append(f"exploration {exploration:+.2f}")
-        return ScoredDirection(direction=self.direction.id, score=score, why="; ".join(parts) + ".")
 
-    def _posterior(self) -> tuple[float, float]:
-        """Mean and total counts of the kinds of knowledge. fsum is exact, so that order does not matter."""
-        terms = [(SYMPTOM_COUNTS, SYMPTOM_SHARE * self._fit()), (STRATEGY_COUNTS, self.promise)]
-        terms += [(weight * edge.pseudo_counts, edge.prior) for weight, edge in self.transitions]
-        terms += [(each.weight, each.share) for each in self.experiences]
-        counts = math.fsum(count for count, _ in terms)
-        return math.fsum(count * share for count, share in terms) / counts, counts
-
-    def _fit(self) -> float:
-        symptoms = self.direction.symptoms
-        if self.state.bottleneck in symptoms or not symptoms:
-            return symptoms.get(self.state.bottleneck, 0.0)
-        return math.fsum(symptoms.values()) / len(symptoms) if self.state.bottleneck == "unknown" else 0.0
-
-    def _damping(self) -> float:
-        steps = zip(self.state.prefix[::-1], self.state.prefix_outcomes[::-1], strict=False)
-        vain = [j for j, (name, share) in enumerate(steps) if name == self.direction.id and share <= CLOSED_NOTHING]
-        return math.fsum(DAMPING * POSITION_DECAY**j for j in vain)
-
-    def _exploration(self, counts: float) -> float:
-        if self.state.steps_left <= 1:
-            return 0.0
-        key = "\0".join([str(self.state.seed), self.direction.id, *self.state.prefix])
-        draws = random.Random(hashlib.blake2b(key.encode(), digest_size=8).digest())
-        return draws.gauss(0.0, SPREAD / math.sqrt(counts))
-
-    def _symptom_words(self) -> str:
-        expected = f"{SYMPTOM_SHARE * self._fit():.2f} by its fit"
-        if self.state.bottleneck == "unknown":
-            return f"{expected} (nothing profiled yet)"
-        return f"{expected} to a {self.state.bottleneck} bottleneck"
-
-    def _transition_words(self) -> str:
-        _, edge = self.transitions[0]
-        begin = "to begin with" if edge.source == START else f"after {edge.source}"
-        return f"{edge.prior:.2f} {begin}: {edge.why.rstrip('.')} (risk: {edge.risk.rstrip('.')})"
-
-    def _experience_words(self) -> str:
-        counts = math.fsum(each.weight for each in self.experiences)
-        mean = math.fsum(each.weight * each.share for each in self.experiences) / counts
-        record = max(self.experiences, key=lambda each: (each.weight, each.record.id)).record
-        outcome: str = record.verdict
-        if record.verdict == "correct" and record.time_after_ms:
-            outcome = f"{record.time_before_ms / record.time_after_ms:.2f}x"
-        return (
-            f"measured {mean:+.2f} on average in {len(self.experiences)} steps like this ({counts:.1f} counts), "
-            f"nearest {record.strategy} on {record.task} ({record.device.name}): {outcome}"
-        )
+def _drawn(state: SelectionState, memory: Memory) -> list[ScoredDirection]:
+    """A uniform draw among the directions, or, in the mode none, the directions of a uniform draw of strategies."""
+    offered = [each for each in usable(state, memory) if each.direction in memory.directions]
+    if is_flat(state.mode):
+        names = [each.direction for each in sorted(offered, key=lambda each: uniform(state, draw_key(each.id)))]
+    else:
+        names = sorted({each.direction for each in offered}, key=lambda name: uniform(state, f"direction {name}"))
+    order = list(dict.fromkeys(names))
+    detail = f"drawn at random from {len(order)} (memory mode {state.mode})"
+    term = ScoreTerm(name="draw", share=0.0, counts=1.0, detail=detail)
+    return [ScoredDirection(direction=name, score=0.0, why=f"{detail.capitalize()}.", terms=(term,)) for name in order]

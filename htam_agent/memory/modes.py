@@ -21,3 +21,28 @@ MemoryMode = Literal[
 - `none`: feedback alone. A model is given no direction and no strategy; the template coder takes a uniform, seeded draw
   among all applicable strategies.
 """
+
+
+def uses_path(mode: MemoryMode) -> bool:
+    """Whether the directions taken so far weigh in."""
+    return mode not in ("no-prefix", "no-hierarchy")
+
+
+def weighs_position(mode: MemoryMode) -> bool:
+    """Whether nearer steps of the path weigh more than those further back."""
+    return mode != "no-position"
+
+
+def is_flat(mode: MemoryMode) -> bool:
+    """Whether all strategies stand in one list, whatever their direction."""
+    return mode in ("no-hierarchy", "none")
+
+
+def draws_directions(mode: MemoryMode) -> bool:
+    """Whether the direction is a uniform draw."""
+    return mode in ("random", "none")
+
+
+def draws_strategies(mode: MemoryMode) -> bool:
+    """Whether the order of strategies is a uniform draw."""
+    return mode in ("no-local", "random", "none")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from htam_agent.memory.index import Evidence, Memory
-from htam_agent.memory.model import Preconditions, ScoredStrategy, SelectionState, Strategy
+from htam_agent.memory.draws import uniform
+from htam_agent.memory.index import Memory
+from htam_agent.memory.model import ScoredStrategy, SelectionState, Strategy
+from htam_agent.memory.modes import draws_strategies, is_flat
+from htam_agent.memory.posterior import Posterior, posterior, usable
+from htam_agent.memory.preconditions import applicable, preconditions_of
 
-PRIOR_COUNTS = 2.0
+__all__ = ["applicable", "retrieve_strategies"]
 
 SPECIFIC_SHARE = 0.03
 """Added for each precondition that holds, for at most three: advice made for this case beats general advice."""
@@ -22,106 +26,68 @@ TEXT_SHARE = 0.1
 def retrieve_strategies(state: SelectionState, direction: str, memory: Memory, limit: int = 5) -> list[ScoredStrategy]:
     """The at most `limit` best strategies of `direction` that apply and were not tried, best first.
 
-    The score is the expected share of the remaining gap, as for directions (attention.py): the strategy's own prior
+    The score is the expected share of the remaining gap, as for directions (posterior.py): the strategy's own prior
     plus how well the advice fits (specific preconditions that hold, and likeness of words), worth PRIOR_COUNTS
-    observations, averaged with the measured shares of this strategy, each weighted by the similarity of its state. A
-    strategy that was never measured is therefore ranked by fit, and one that was measured often by its record. Ties go
-    by id.
+    observations, averaged with the measured shares of this strategy, each weighted by the similarity of its state, and
+    the same draw of exploration that the direction was chosen with. A strategy that was never measured is therefore
+    ranked by fit, and one that was measured often by its record. Ties go by id.
+
+    The state's memory mode decides what is ranked and how (modes.py): in `no-hierarchy` and `none` all directions'
+    strategies stand in one list, and `direction` is not looked at; in `no-local`, `random` and `none` the order is a
+    seeded draw, and the scores are 0.
     """
-    found = [s for s in memory.strategies.values() if s.direction == direction and applicable(s, state) is None]
-    likeness = _likeness(state, found, memory)
-    records = _records(state, memory.evidence, {strategy.id for strategy in found})
-    scored = [_score(strategy, likeness[strategy.id], records.get(strategy.id, [])) for strategy in found]
-    return sorted(scored, key=lambda each: (-each.score, each.strategy.id))[:limit]
+    if draws_strategies(state.mode):
+        every = is_flat(state.mode)
+        return _drawn(state, [each for each in usable(state, memory) if every or each.direction == direction])[:limit]
+    known = posterior(state, memory)
+    chosen = range(len(known.strategies)) if is_flat(state.mode) else known.places.get(direction, [])
+    return _ranked(state, known, list(chosen), memory)[:limit]
 
 
-def applicable(strategy: Strategy, state: SelectionState) -> str | None:
-    """None when the strategy may be used in this state, else what stands against it, in words.
-
-    Where no plan is known (a chat model's kernel, or none yet), preconditions on the plan are left to the coder, who
-    reads them; every other precondition must be known to hold.
-    """
-    return next(_objections(strategy, state), None)
+def draw_key(strategy: str) -> str:
+    """The name under which a strategy's uniform draw is made, for the order of strategies and of directions."""
+    return f"order {strategy}"
 
 
-def _objections(strategy: Strategy, state: SelectionState) -> Iterator[str]:
-    if strategy.backend != state.backend:
-        yield f"it is for the backend {strategy.backend}, not {state.backend}"
-    if strategy.id in state.tried:
-        yield "it was tried on the best kernel so far"
-    if strategy.id in state.plan_strategies:
-        yield "it is part of the best kernel already"
-    yield from _words_objections(strategy.preconditions, state)
-    yield from _range_objections(strategy.preconditions, state)
+def _drawn(state: SelectionState, strategies: list[Strategy]) -> list[ScoredStrategy]:
+    order = sorted(strategies, key=lambda strategy: uniform(state, draw_key(strategy.id)))
+    why = f"Drawn at random from {len(order)} (memory mode {state.mode})."
+    return [ScoredStrategy(strategy=strategy, score=0.0, why=why) for strategy in order]
 
 
-def _words_objections(needs: Preconditions, state: SelectionState) -> Iterator[str]:
-    features = state.features
-    if needs.dtypes is not None and features.dtype not in needs.dtypes:
-        yield f"the dtype is {features.dtype}, needed is {_any_of(needs.dtypes)}"
-    if needs.operator_classes is not None and features.operator_class not in needs.operator_classes:
-        yield f"the operator is a {features.operator_class}, needed is {_any_of(needs.operator_classes)}"
-    if needs.operators_any is not None and not set(needs.operators_any) & set(state.operators):
-        yield f"no {_any_of(needs.operators_any)} occurs"
-    if needs.plan_mapping is not None and state.plan_mapping not in (None, *needs.plan_mapping):
-        yield f"the kernel's mapping is {state.plan_mapping}, needed is {_any_of(needs.plan_mapping)}"
-    if needs.plan_staging is not None and state.plan_staging not in (None, *needs.plan_staging):
-        yield f"the kernel's staging is {state.plan_staging}, needed is {_any_of(needs.plan_staging)}"
+def _ranked(state: SelectionState, known: Posterior, chosen: list[int], memory: Memory) -> list[ScoredStrategy]:
+    strategies = [known.strategies[place] for place in chosen]
+    holding = [preconditions_of(strategy) for strategy in strategies]
+    bonus = np.zeros(len(known.strategies))
+    bonus[chosen] = SPECIFIC_SHARE * np.minimum(holding, 3) + TEXT_SHARE * _likeness(state, strategies, memory)
+    explored = known.explored(state)
+    scores = np.clip(known.expected(bonus) + explored, -1.0, 1.0)
+    order = sorted(range(len(chosen)), key=lambda i: (-scores[chosen[i]], strategies[i].id))
+    found: list[ScoredStrategy] = []
+    for i in order:
+        place, strategy = chosen[i], strategies[i]
+        why = _words(known, place, float(scores[place]), float(bonus[place]), holding[i], float(explored[place]))
+        found.append(ScoredStrategy(strategy=strategy, score=float(scores[place]), why=why))
+    return found
 
 
-def _range_objections(needs: Preconditions, state: SelectionState) -> Iterator[str]:
-    features = state.features
-    ranges: list[tuple[str, float | None, float | None, float | None]] = [
-        ("the number of reductions", features.reductions, needs.reductions_min, needs.reductions_max),
-        ("the number of rows", features.rows, needs.rows_min, needs.rows_max),
-        ("the number of columns", features.columns, needs.columns_min, needs.columns_max),
-        ("a row's size in bytes", features.row_bytes, needs.row_bytes_min, needs.row_bytes_max),
-        ("the number of transcendentals", features.transcendentals, needs.transcendentals_min, None),
-        ("the compute capability", state.compute_capability, needs.compute_capability_min, None),
-    ]
-    for name, value, low, high in ranges:
-        if low is not None and (value is None or value < low):
-            yield f"{name} is {'unknown' if value is None else value}, at least {low} is needed"
-        if high is not None and (value is None or value > high):
-            yield f"{name} is {'unknown' if value is None else value}, at most {high} is allowed"
-    if needs.columns_multiple_of is not None and features.columns % needs.columns_multiple_of:
-        yield f"{features.columns} columns are no multiple of {needs.columns_multiple_of}"
-
-
-def _any_of(words: Sequence[str]) -> str:
-    return " or ".join(words)
-
-
-def _likeness(state: SelectionState, strategies: list[Strategy], memory: Memory) -> dict[str, float]:
+def _likeness(state: SelectionState, strategies: Sequence[Strategy], memory: Memory) -> NDArray[np.float64]:
     """Cosine of each strategy's text with the state's words, not below 0."""
+    if not strategies:
+        return np.zeros(0)
     operators = [name.removeprefix("aten.") for name in state.operators]
     words = [state.features.operator_class, state.features.dtype, state.bottleneck, *operators]
-    vectors = [memory.texts.vectors[strategy.id] for strategy in strategies]
-    if not vectors:
-        return {}
-    query = memory.texts.embedder.embed([" ".join(words)])[0]
-    cosines = np.stack(vectors).astype(np.float64) @ query.astype(np.float64)
-    return {strategy.id: max(0.0, float(cosine)) for strategy, cosine in zip(strategies, cosines, strict=True)}
+    query = memory.texts.embedded(" ".join(words))
+    vectors = np.stack([memory.texts.vectors[strategy.id] for strategy in strategies])
+    return np.maximum(0.0, vectors.astype(np.float64) @ query.astype(np.float64))
 
 
-def _records(state: SelectionState, evidence: Evidence, wanted: set[str]) -> dict[str, list[tuple[float, float]]]:
-    """(weight, share) of each experience of a wanted strategy that counts here."""
-    weights = evidence.weights(state)
-    records: dict[str, list[tuple[float, float]]] = {}
-    for position in np.flatnonzero(weights).tolist():
-        strategy = evidence.records[position].strategy
-        if strategy in wanted:
-            records.setdefault(strategy, []).append((float(weights[position]), evidence.shares[position]))
-    return records
-
-
-def _score(strategy: Strategy, likeness: float, records: list[tuple[float, float]]) -> ScoredStrategy:
-    holding = len(strategy.preconditions.model_dump(exclude_none=True))
-    prior = strategy.prior + SPECIFIC_SHARE * min(holding, 3) + TEXT_SHARE * likeness
-    counts = math.fsum(weight for weight, _ in records)
-    total = math.fsum(weight * share for weight, share in records)
-    score = (PRIOR_COUNTS * prior + total) / (PRIOR_COUNTS + counts)
+def _words(known: Posterior, place: int, score: float, bonus: float, holding: int, explored: float) -> str:
+    prior, counts = float(known.priors[place]) + bonus, float(known.counts[place])
     why = f"{score:.2f} of the remaining gap expected: {prior:.2f} by fit ({holding} preconditions hold)"
-    if records:
-        why += f", measured {total / counts:+.2f} on average in {len(records)} steps like this ({counts:.1f} counts)"
-    return ScoredStrategy(strategy=strategy, score=score, why=why + ".")
+    if counts:
+        mean = float(known.totals[place]) / counts
+        why += f", measured {mean:+.2f} on average in {known.steps[place]} steps like this ({counts:.1f} counts)"
+    if explored:
+        why += f", exploration {explored:+.2f}"
+    return why + "."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
@@ -35,7 +36,8 @@ def test_a_direction_is_worth_its_most_promising_usable_strategy() -> None:
     strong, weak = strong.model_copy(update={"prior": 0.8}), weak.model_copy(update={"prior": 0.1})
     memory = index(strategies=(strong, weak))
     fresh, used = scores(memory, state(**LAST)), scores(memory, state(tried=("a",), **LAST))
-    assert fresh["wide"] - used["wide"] == pytest.approx(2 * (0.8 - 0.1) / 6)
+    worth = 0.8 + 0.05 * math.log((1 + math.exp((0.1 - 0.8) / 0.05)) / 2)
+    assert fresh["wide"] - used["wide"] == pytest.approx(2 * (worth - 0.1) / 6)
 
 
 def test_the_same_state_and_seed_give_the_same_answer_and_seeds_differ() -> None:

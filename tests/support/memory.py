@@ -23,6 +23,7 @@ FEATURES = OperatorFeatures(
     arithmetic_intensity=1.0,
     unavoidable_bytes=2 * 4096 * 4096,
 )
+TASK = "softmax-0123456789ab"
 DEVICE = DeviceFacts(backend="cpp", name="A CPU", architecture="x86_64")
 
 
@@ -62,8 +63,9 @@ def transition(source: str, target: str, prior: float, pseudo_counts: float = 2.
 
 
 def state(**changes: object) -> SelectionState:
-    fields = {"backend": "cpp", "features": FEATURES, "operators": ["aten.exp"], "device": DEVICE, **changes}
-    return SelectionState.model_validate(fields)
+    """Of the task that `experience` was measured on."""
+    fields = {"backend": "cpp", "features": FEATURES, "operators": ["aten.exp"], "device": DEVICE, "task": TASK}
+    return SelectionState.model_validate({**fields, **changes})
 
 
 def experience(name: str, owner: str, used: str, share: float | None = 0.5, **changes: object) -> Experience:
@@ -73,10 +75,11 @@ def experience(name: str, owner: str, used: str, share: float | None = 0.5, **ch
         "run": "run",
         "step": 1,
         "candidate": 0,
-        "task": "softmax-0123456789ab",
+        "task": TASK,
         "features": FEATURES,
         "precision": "ieee",
         "bottleneck": "unknown",
+        "steps_left": 1,
         "direction": owner,
         "strategy": used,
         "verdict": "failed" if share is None else "correct",
