@@ -234,15 +234,23 @@ class Collections:
         self._check(kind, marks)
         return False
 
+    def check_schema(self, client: ClientAPI) -> None:
+        """Raises StoreError for a schema that this htam does not read, and when the database holds no memory."""
+        from chromadb.errors import NotFoundError
+
+        for kind in KINDS:
+            try:
+                _check_schema(kind, self._of(client, kind).metadata or {}, self.place)
+            except NotFoundError as error:
+                raise StoreError(
+                    f"{self.place[0].upper() + self.place[1:]} holds no {kind} of a memory.",
+                    "Give the place of a memory; `htam optimize --memory DIR` makes one.",
+                    "memory-missing",
+                ) from error
+
     def _check(self, kind: Kind, marks: Mapping[str, object]) -> None:
-        schema, embedder = marks.get(SCHEMA), marks.get(EMBEDDER)
-        if schema != SCHEMA_VERSION:
-            raise StoreError(
-                f"The {kind} in {self.place} have schema version {schema}, and this htam reads {SCHEMA_VERSION}.",
-                "Use the htam that wrote it, or another memory, or begin anew with `htam memory reset`, which keeps "
-                "the old folder; nothing was changed.",
-                "memory-schema",
-            )
+        _check_schema(kind, marks, self.place)
+        embedder = marks.get(EMBEDDER)
         if embedder != self._embedder[kind]:
             raise StoreError(
                 f"The {kind} in {self.place} have vectors of {embedder!r}, and {self._embedder[kind]!r} is in use.",
@@ -250,6 +258,17 @@ class Collections:
                 "`import`); nothing was changed.",
                 "memory-embedder",
             )
+
+
+def _check_schema(kind: Kind, marks: Mapping[str, object], place: str) -> None:
+    schema = marks.get(SCHEMA)
+    if schema != SCHEMA_VERSION:
+        raise StoreError(
+            f"The {kind} in {place} have schema version {schema}, and this htam reads {SCHEMA_VERSION}.",
+            "Use the htam that wrote it, or another memory, or begin anew with `htam memory reset`, which keeps the "
+            "old folder; nothing was changed.",
+            "memory-schema",
+        )
 
 
 def _put(collection: Collection, records: Mapping[str, MemoryRecord], vectors: NDArray[np.float32]) -> None:

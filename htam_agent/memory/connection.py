@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TextIO
 from urllib.parse import urlsplit
 
 from htam_agent.errors import InfrastructureError, StoreError
@@ -101,22 +101,11 @@ class EmbeddedFolder:
                 self._lock_file.close()
 
     def _wait(self) -> None:
-        deadline = time.monotonic() + self.wait_seconds
         while True:
-            try:
-                fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise StoreError(
-                        f"Another process has held {self.place} for {self.wait_seconds:g} seconds.",
-                        "Wait for it or end it; for many writers at once run `chroma run` and set HTAM_CHROMA_URL.",
-                        "memory-locked",
-                    ) from None
-                time.sleep(POLL_SECONDS)
-            else:
-                if self._is_in_place():
-                    return
-                self._take_the_new_lock()
+            take_lock(self._lock_file, self.place, self.wait_seconds)
+            if self._is_in_place():
+                return
+            self._take_the_new_lock()
 
     def _is_in_place(self) -> bool:
         """Whether the locked file still is the folder's: a reset moves the folder away with the lock file in it."""
@@ -159,6 +148,27 @@ class EmbeddedFolder:
         if self._client is None:
             self._client = _persistent_client(self.folder)
         return self._client
+
+
+def take_lock(lock_file: TextIO, place: str, wait_seconds: float) -> None:
+    """Locks the open file against every other process, until it is unlocked or closed, or this process dies.
+
+    Raises StoreError when another one has held it for so long.
+    """
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        try:
+            fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise StoreError(
+                    f"Another process has held {place} for {wait_seconds:g} seconds.",
+                    "Wait for it or end it; for many writers at once run `chroma run` and set HTAM_CHROMA_URL.",
+                    "memory-locked",
+                ) from None
+            time.sleep(POLL_SECONDS)
+        else:
+            return
 
 
 class Server:

@@ -10,7 +10,7 @@ from htam_agent.memory.model import START, Direction, Experience, Strategy, Tran
 from htam_agent.memory.records import MemoryRecord
 from htam_agent.memory.share import share_closed
 
-T = TypeVar("T", Direction, Strategy, Transition, Experience)
+T = TypeVar("T", bound=Direction | Strategy | Transition | Experience)
 
 
 def by_id(records: Iterable[T]) -> dict[str, T]:
