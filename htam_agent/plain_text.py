@@ -18,6 +18,16 @@ def plain(text: str, limit: int = MOST_CHARACTERS) -> str:
     return cleaned if len(cleaned) <= limit else cleaned[: max(0, limit - 6)] + " [...]"
 
 
+def plain_whole(text: str) -> str:
+    """The same without a limit: for text whose writer was limited already."""
+    return plain(text, len(text))
+
+
+def plain_line(text: str, limit: int = MOST_CHARACTERS) -> str:
+    """One line: a name of a kernel, say, which stands among others."""
+    return plain(" ".join(plain_whole(text).split()), limit)
+
+
 def plain_end(text: str, limit: int = MOST_CHARACTERS) -> str:
     """The same, of which the end is kept: what failed stands last in a traceback."""
     cleaned = plain(text, len(text))

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from htam_agent.failures import Difference, FailureCause
+from htam_agent.plain_text import plain_line, plain_whole
 from htam_agent.words import Backend, Bottleneck, Precision, Protocol, Record, Stage, Verdict
+
+Text = Annotated[str, AfterValidator(plain_whole)]
+Name = Annotated[str, AfterValidator(plain_line)]
+"""Words that a candidate may have had a part in: names of its kernels, its errors, a compiler's log of its source.
+They are cleaned here, where they enter a result, whichever way they came."""
 
 
 class Speedups(Record):
@@ -49,9 +55,9 @@ class BothSides(Record):
 class Check(Record):
     """One named check of an evaluation."""
 
-    name: str
+    name: Text
     passed: bool
-    detail: str = ""
+    detail: Text = ""
 
 
 class DeviceFacts(Record):
@@ -127,7 +133,7 @@ class CompileResult(Record):
 
     ok: bool
     backend: Backend
-    log: str = ""
+    log: Text = ""
     binary: str = ""
     """Path of the cubin or shared library; empty when the file builds itself (load_inline), or has nothing to build."""
     folder: str = ""
@@ -137,14 +143,14 @@ class CompileResult(Record):
     deferred: bool = False
     """True when the candidate builds itself at import (load_inline): the build happens inside the run stage."""
     stage: Stage = "compile"
-    reason: str = ""
+    reason: Text = ""
     kernels: list[KernelResources] = Field(default_factory=list)
 
 
 class KernelResources(Record):
     """Static facts of one built kernel (cuda: from the cubin)."""
 
-    name: str
+    name: Name
     registers: int | None = None
     spill_bytes: int | None = None
     static_shared_bytes: int | None = None
@@ -153,7 +159,7 @@ class KernelResources(Record):
 class Launch(Record):
     """One kernel launch that a candidate's launcher recorded."""
 
-    kernel: str
+    kernel: Name
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     dynamic_shared_bytes: int = 0
@@ -172,7 +178,7 @@ class KernelCounters(Record):
     """What Nsight Compute measured of one launch; null for a figure that it did not give. Percentages are of what the
     device sustains at most."""
 
-    kernel: str
+    kernel: Name
     nanoseconds: float | None = None
     dram_bytes_read: float | None = None
     dram_bytes_written: float | None = None
@@ -190,7 +196,7 @@ class RunResult(Record):
 
     verdict: Verdict
     stage: Stage
-    reason: str = ""
+    reason: Text = ""
     difference: Difference | None = None
     """Where and how a wrong output differs, on the first inputs on which one did; null where it is not that."""
     protocols: dict[Protocol, Verdict] = Field(default_factory=dict)
@@ -212,9 +218,9 @@ class RunResult(Record):
     gpu_after: GpuState | None = None
     """The GPU round the timed calls."""
     launches: list[Launch] = Field(default_factory=list)
-    confinement: list[str] = Field(default_factory=list)
+    confinement: list[Text] = Field(default_factory=list)
     """The layers that were active round the candidate, e.g. ["process-group", "landlock", "no-network"]."""
-    confinement_missing: list[str] = Field(default_factory=list)
+    confinement_missing: list[Text] = Field(default_factory=list)
     own_share: float | None = None
     """Share of a call's time in the candidate's own kernels: of the GPU's by its profiler, or on a processor what goes
     away with them. Null where it was not measured."""

@@ -8,7 +8,8 @@ u = the distance from 1 to the next number of the output's dtype (2^-23 for floa
     max|e_c| / s  <=  max(FACTOR max|e_r| / s,  MAX_SHARE floor u max|y| / s)
     floor = min(HIGHEST_FLOOR, RMS_FLOOR + FLOOR_OF_SUMS n)   (float32; RMS_FLOOR alone for half types)
 
-where n is the number of terms of the longest sum in the reference.
+where n is the number of terms of the longest sum in the reference. Where e_r is zero in every element, the floor is
+EXACT_FLOOR instead: such an operator selects, moves or clamps values and rounds nothing, nor need a candidate.
 
 Why relative to the reference: it has the same task, so cancellation, long sums and steep functions show in its error
 as in an honest candidate's. Why a floor: a reference may be lucky (exact sums, a correctly rounded function), it sums
@@ -46,6 +47,8 @@ FLOOR_OF_SUMS = 1.0 / 16.0
 """Units more for each term of the longest sum: one float32 accumulator in a plain loop is off by as much."""
 HIGHEST_FLOOR = 512.0
 """Units: a value that was rounded to 10 bits (TF32, float16) is off by some 2000, one of 8 bits by more."""
+EXACT_FLOOR = 2.0
+"""Units where the reference makes no error: some two roundings of the largest element, none of which is needed."""
 MAX_SHARE = 2.0
 """The floor of the largest error, relative to max|y|, in floors of the RMS."""
 UNIT = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
@@ -128,12 +131,19 @@ class Errors(Letter):
             _ratio(self.ours_most, max(factor * most, MAX_SHARE * floor * self.peak)),
         )
 
+    @property
+    def exact(self) -> bool:
+        """Whether the reference makes no error in any element."""
+        return self.count > 0 and self.theirs_most == 0.0
+
     def floor(self, dtype: str, single: bool = False) -> float:
         """The floor in units in the last place; the highest one against float32, whose own error is unknown."""
         if dtype != "float32":
             return RMS_FLOOR[dtype]
         if single:
             return HIGHEST_FLOOR
+        if self.exact:
+            return EXACT_FLOOR
         if self.few:
             return min(HIGHEST_FLOOR, FEW_FLOOR + FEW_FLOOR_OF_SUMS * math.sqrt(self.terms))
         return min(HIGHEST_FLOOR, RMS_FLOOR[dtype] + FLOOR_OF_SUMS * self.terms)

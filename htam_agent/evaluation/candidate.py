@@ -19,7 +19,7 @@ from htam_agent.evaluation.confinement import confine
 from htam_agent.evaluation.kernel_times import kernels_timed
 from htam_agent.evaluation.launch_counting import counted
 from htam_agent.evaluation.loading import Inputs, call, first_line, is_out_of_memory, working_dtype
-from htam_agent.evaluation.messages import Answer, Enter, Measure, Order, Trial
+from htam_agent.evaluation.messages import Answer, Enter, Measure, Order, Regime, Trial
 from htam_agent.evaluation.ordering import call_late
 from htam_agent.evaluation.poison import poison
 from htam_agent.evaluation.repeating import Repeater
@@ -119,7 +119,7 @@ class Candidate:
         ]
         self._repeater = Repeater(device)
         self._stopwatch = self._repeater.stopwatch
-        return Answer(ok=True, active=active, missing=missing)
+        return Answer(ok=True, active=active, missing=missing, clock=self._stopwatch.missing)
 
     def _import(self) -> Answer:
         self._known = namespaces()
@@ -162,10 +162,7 @@ class Candidate:
             self._load_state()
         poison(self._plan.output_bytes, self._plan.device)
         self._stopwatch.synchronize()
-        if order.regime == "defaults":
-            flags.set_tf32(*self._left_flags)
-        else:
-            flags.set_declared(self._plan.precision)
+        self._set_flags(order.regime)
         inputs = self._inputs(order.shift, order.slot)
         run = functools.partial(call, self._model, inputs)
         with (
@@ -194,7 +191,7 @@ class Candidate:
 
     def _measure(self, order: Measure) -> Answer:
         calls = [functools.partial(call, self._model, self._inputs(0, slot)) for slot in range(order.slots)]
-        with timed_conditions(lambda: flags.set_declared(self._plan.precision)):
+        with timed_conditions(lambda: self._set_flags(order.regime)):
             if order.warm_seconds > 0:
                 return Answer(ok=True, milliseconds=[self._stopwatch.warm(calls, order.warm_seconds)])
             if order.alone:
@@ -207,6 +204,13 @@ class Candidate:
             first_ms=taken.first_ms,
             hidden_ms=taken.hidden_ms,
         )
+
+    def _set_flags(self, regime: Regime) -> None:
+        """TF32 as the regime has it: as the file left it, or as the declared precision allows it to everybody."""
+        if regime == "defaults":
+            flags.set_tf32(*self._left_flags)
+        else:
+            flags.set_declared(self._plan.precision)
 
     def _hand_over_kept(self, order: Order) -> Answer:
         """The outputs of the last timed call on one set of inputs; all are then freed, unless they are to be kept."""

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from htam_agent.evaluation.activity import not_watched
 from htam_agent.evaluation.messages import Loaded
-from htam_agent.evaluation.native import native_library
 from htam_agent.evaluation.rounds import Rounds
 from htam_agent.evaluation.slots import MOST_SLOTS
 from htam_agent.verdict import Check
 
 
-def native_reason() -> str:
-    """Why the workers' stopwatch is not the native one; empty when it is. The same library was built for them."""
-    return native_library("clock").reason
-
-
 def clock_checks(
     rounds: Rounds, loaded: Loaded, not_native: str, *, cold: bool, alone: bool
 ) -> tuple[list[Check], str]:
-    """The checks "timed-outputs" and "clock", and why the times cannot be believed (empty: they can)."""
+    """The checks "timed-outputs" and "clock", and why the times cannot be believed (empty: they can).
+
+    `not_native`: why the candidate's stopwatch is not the native one, as its process said before the file was there.
+    """
     varied = f"other values in every round on {_sets(rounds.slots)}, {rounds.compared} outputs compared"
     if alone:
         varied += " (each of one more call, on inputs and state as they were)"
@@ -35,15 +32,19 @@ def clock_checks(
         said.append(f"{rounds.flushes} flushes of the L2 before each call")
     if rounds.host_bound and cold:
         said.append("no number of flushes hides the host, which launches calls more slowly than the device does them")
-    if not_native:
-        said.append(f"native shim not built: {not_native}")
+    for side, why in (("reference", loaded.clock), ("candidate", not_native)):
+        if why:
+            said.append(f"the native stopwatch is not used for the {side}: {why}")
+    unequal = bool(loaded.clock) != bool(not_native)
+    if unequal:
+        said.append("both sides are not timed by the same loop, which shows in calls of a few microseconds")
     if not_watched():
         said.append(f"what its processes do beside its calls is not watched: {not_watched()}")
     if rounds.slots == 1 and not alone:
         said.append("with one set of inputs, results kept from call to call within a round do not show")
     checks = [
         Check(name="timed-outputs", passed=True, detail=varied),
-        Check(name="clock", passed=not distrust, detail="; ".join(filter(None, said))),
+        Check(name="clock", passed=not (distrust or unequal), detail="; ".join(filter(None, said))),
     ]
     return checks, distrust
 

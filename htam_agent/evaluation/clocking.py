@@ -17,6 +17,7 @@ from htam_agent.evaluation.activity import works_on
 from htam_agent.evaluation.cover import MOST_FLUSHES, Cover, cover_for, joined
 from htam_agent.evaluation.judge import Reference, Stop, Subject, Verification
 from htam_agent.evaluation.messages import Answer, Blueprint, Measure, Order, Prepare, Trial, Variant
+from htam_agent.evaluation.plans import regime_of
 from htam_agent.evaluation.proof import FirstCalls, ShortBlocks, remembers
 from htam_agent.evaluation.rounds import Rounds
 from htam_agent.evaluation.sides import Seen, Sides
@@ -78,6 +79,7 @@ class Clocking:
         self._subject = subject
         self._verification = verification
         self._protocol = protocol
+        self._regime = regime_of(protocol)
         self._plan = blueprint
         self._device = blueprint.device
         self._kind = "cpu" if blueprint.device == "cpu" else "cuda"
@@ -96,7 +98,7 @@ class Clocking:
 
         Raises Stop when the candidate fails, or is wrong in a timed call.
         """
-        self._sides = Sides(self._reference, self._subject, variant, self._kind)
+        self._sides = Sides(self._reference, self._subject, variant, self._kind, self._regime)
         rounds = Rounds(self._kind, 1 if self._alone else self._plan.slots)
         rounds.handing_limit_ms = HANDING_MS + self._plan.output_bytes / HANDING_BYTES_PER_MS[self._kind]
         self._begin(rounds)
@@ -118,8 +120,8 @@ class Clocking:
 
     def _begin(self, rounds: Rounds) -> None:
         """One judged call on the inputs that will be timed, then both sides run until they are warm."""
-        self._reference.prepare(Prepare(seed=self._verification.draw_seed()))
-        answer = self._subject.order(Order(trial=Trial(ordered=self._kind == "cuda")), "time")
+        self._reference.prepare(Prepare(seed=self._verification.draw_seed(), regime=self._regime))
+        answer = self._subject.order(Order(trial=Trial(ordered=self._kind == "cuda", regime=self._regime)), "time")
         self._judge(answer, "a call whose inputs arrive late" if self._kind == "cuda" else "timed inputs", state=True)
         for slot in range(1, rounds.slots):
             self._reference.prepare(Prepare(seed=self._verification.draw_seed(), redraw=False, slot=slot, expect=False))
@@ -180,8 +182,8 @@ class Clocking:
     def _other_values(self, slot: int) -> Prepare:
         factor, seed = 1.0 - 0.25 * self._random.random(), self._random.getrandbits(56)
         if self._blends is False:
-            return Prepare(seed=seed, slot=slot, expect=False)
-        return Prepare(seed=seed, factor=factor, redraw=False, blend=True, slot=slot, expect=False)
+            return Prepare(seed=seed, slot=slot, expect=False, regime=self._regime)
+        return Prepare(seed=seed, factor=factor, redraw=False, blend=True, slot=slot, expect=False, regime=self._regime)
 
     def _their_block(self, rounds: Rounds, turns: int, first: bool = False) -> list[float]:
         seen = self._sides.theirs(self._their_calls, min(turns, self._their_calls), flushes=self._flushes)
@@ -337,7 +339,7 @@ class Clocking:
             rounds.skipped += 1
             return
         if self._alone:
-            self._subject.order(Order(measure=Measure(calls=1, alone=True)), "time")
+            self._subject.order(Order(measure=Measure(calls=1, alone=True, regime=self._regime)), "time")
         answer = self._subject.order(Order(hand_over=True, kept=slot), "time")
         rounds.handing_ms.append(self._subject.wall_ms)
         self._judge(answer, "a timed call", state=False, slot=slot, overwritten=overwrite)

@@ -26,6 +26,8 @@ class Entered:
     spare: Spare
     log: Path
     """What the process prints."""
+    clock: str = ""
+    """Why its stopwatch is not the native one; empty when it is."""
     renamed: str = ""
     """What its parameters are called where the reference's have other names; empty when all agree."""
     left_behind: int = 0
@@ -78,7 +80,7 @@ def occupy(session: Session, compiled: CompileResult, *, kernels: Path | None = 
     log = spare.log.with_name(f"{folder.name}.{spare.log.name}")
     os.replace(spare.log, log)
     subject = Subject(spare.worker, session.limits, session.reference.stages)
-    return Entered(session, compiled, subject, answer.active, answer.missing, spare, log)
+    return Entered(session, compiled, subject, answer.active, answer.missing, spare, log, answer.clock)
 
 
 def _binaries(compiled: CompileResult, kernels: Path | None) -> list[Path]:

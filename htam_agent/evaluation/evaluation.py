@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from htam_agent.backends.nvml import snapshot
 from htam_agent.errors import TaskError, WorkerError
 from htam_agent.evaluation.baselines import ranked_variants
-from htam_agent.evaluation.clock_checks import clock_checks, native_reason
+from htam_agent.evaluation.clock_checks import clock_checks
 from htam_agent.evaluation.clocking import Clocking
 from htam_agent.evaluation.entering import occupy
 from htam_agent.evaluation.files import tail
@@ -17,6 +17,7 @@ from htam_agent.evaluation.judge import Stop, Subject, Verification
 from htam_agent.evaluation.latency import measure_latency
 from htam_agent.evaluation.messages import Variant
 from htam_agent.evaluation.own_work import OwnWork
+from htam_agent.evaluation.plans import regime_of
 from htam_agent.evaluation.rounds import Rounds
 from htam_agent.evaluation.session import Session
 from htam_agent.evaluation.sides import NoTimes, Sides
@@ -121,13 +122,15 @@ class Evaluation:
             before = self._gpu_state()
             self._rounds, variant = self._against_the_best(subject, stateful=stateful, cold=cold)
             checks, distrust = clock_checks(
-                self._rounds, session.loaded, native_reason(), cold=cold, alone=loaded.writes_inputs or stateful
+                self._rounds, session.loaded, self._entered.clock, cold=cold, alone=loaded.writes_inputs or stateful
             )
             self._verification.checks.extend(checks)
             distrust = distrust or self._too_fast(statistics.median(self._rounds.candidate))
             if distrust:
                 raise Stop("quarantined", "time", distrust)
-            self._facts = self._call_facts(Sides(session.reference, subject, variant, self._rounds.kind))
+            self._facts = self._call_facts(
+                Sides(session.reference, subject, variant, self._rounds.kind, regime_of(session.protocol))
+            )
             self._facts.update(gpu_before=before, gpu_after=self._gpu_state())
 
     def _against_the_best(self, subject: Subject, *, stateful: bool, cold: bool) -> tuple[Rounds, Variant]:

@@ -6,7 +6,8 @@
 - `sign`: a random sign for every element: ReLU or abs as identity on positive inputs.
 - `sparse`: most elements zero: empty rows, wrong identities of a reduction.
 - `extreme-rows`: a few rows ten to a hundred times as large, one zero, one tiny, two negative, a few whose largest or
-  smallest value lies at an end: maxima and their identities, dropped tails, overflow, early exits.
+  smallest value lies at an end: maxima and their identities, dropped tails, overflow, early exits. Of tensors with
+  more than two axes a whole plane (all but the leading axes) is negative and one is tiny: windows span rows.
 
 All parameters are secret: they come from the trial's seed. Each tensor gets its own, and only what it can bear. Two
 draws of the task tell what that is (`Nature`): integers, booleans, constants (masks, the same in every draw), floating
@@ -39,6 +40,10 @@ ENDS = ((-1, 1.0), (0, 1.0), (-1, -1.0), (0, -1.0))
 """Ends of a row and the sign of what is put there."""
 TINY = 2.0**-13
 """Factor of a tiny row: a power of two, and no smaller than what half types hold."""
+LEAST_PLANES = 4
+PLANE_SIZES = (4.0, 12.0)
+"""Factors of a negative plane: beyond thresholds of a few deviations, and not so large that its elements alone decide
+what counts as an error of the whole output."""
 FEW_VALUES = 4
 """Floating tensors with at most so many different values are targets or masks."""
 SAMPLE = 4096
@@ -103,25 +108,28 @@ def applies(family: Family, nature: Nature) -> bool:
     return nature.free and not (nature.symmetric and family in ("sparse", "extreme-rows"))
 
 
-def member(family: Family, tensor: torch.Tensor, nature: Nature, seed: int, attempt: int) -> torch.Tensor:
+def member(
+    family: Family, tensor: torch.Tensor, nature: Nature, seed: int, attempt: int, *, distinct: bool = False
+) -> torch.Tensor:
     """A new tensor of the same shape, stride and dtype: `tensor` under the family with the seed's parameters.
 
-    Later attempts are milder: nearer to the task's own values. The tensor itself is not written to.
+    Later attempts are milder: nearer to the task's own values. `distinct`: tiny values stand where zeros would, so that
+    no two elements become equal by it (for tasks that ask for places). The tensor itself is not written to.
     """
     chance = random.Random(f"{family} {seed}")
     milder = 1.0 / (1 << attempt)
-    made = _MAKERS[family](tensor, nature, chance, milder)
+    made = _MAKERS[family](tensor, nature, chance, milder, TINY if distinct else 0.0)
     if nature.zeros and family in ("shift", "extreme-rows"):
         made.masked_fill_(tensor == 0, 0)
     return _laid_out_like(made, tensor)
 
 
-def _scale(tensor: torch.Tensor, nature: Nature, chance: random.Random, milder: float) -> torch.Tensor:
+def _scale(tensor: torch.Tensor, nature: Nature, chance: random.Random, milder: float, least: float) -> torch.Tensor:
     low, high = HALF_DECADES if tensor.element_size() == 2 else SCALE_DECADES
     return tensor * float(10.0 ** (milder * chance.uniform(low, high)))
 
 
-def _shift(tensor: torch.Tensor, nature: Nature, chance: random.Random, milder: float) -> torch.Tensor:
+def _shift(tensor: torch.Tensor, nature: Nature, chance: random.Random, milder: float, least: float) -> torch.Tensor:
     spread = _spread(tensor)
     way = chance.choice((-1.0, 1.0)) if milder == 1.0 else 1.0  # a domain of positive values bears only one of them
     return tensor + way * milder * spread * float(4.0 ** chance.random())
@@ -134,20 +142,22 @@ def _spread(tensor: torch.Tensor) -> float:
     return float(torch.std(tensor.reshape(-1)[: 1 << 20].float(), correction=0)) or 1.0
 
 
-def _sign(tensor: torch.Tensor, nature: Nature, chance: random.Random, milder: float) -> torch.Tensor:
+def _sign(tensor: torch.Tensor, nature: Nature, chance: random.Random, milder: float, least: float) -> torch.Tensor:
     if nature.symmetric:
         return -tensor
     return tensor.where(_chosen(tensor, 0.5, chance), -tensor)
 
 
-def _sparse(tensor: torch.Tensor, nature: Nature, chance: random.Random, milder: float) -> torch.Tensor:
-    kept = 1.0 - milder * (1.0 - chance.uniform(0.02, 0.2))
-    return tensor * _chosen(tensor, kept, chance)
+def _sparse(tensor: torch.Tensor, nature: Nature, chance: random.Random, milder: float, least: float) -> torch.Tensor:
+    kept = _chosen(tensor, 1.0 - milder * (1.0 - chance.uniform(0.02, 0.2)), chance)
+    return tensor.where(kept, tensor * least) if least else tensor * kept
 
 
-def _extreme_rows(tensor: torch.Tensor, nature: Nature, chance: random.Random, milder: float) -> torch.Tensor:
-    """Rows of the last axis, elements of a vector. What may be out of domain (a zero row, negative rows, extremes at
-    the ends of rows) in the first attempt only."""
+def _extreme_rows(
+    tensor: torch.Tensor, nature: Nature, chance: random.Random, milder: float, least: float
+) -> torch.Tensor:
+    """Rows of the last axis, elements of a vector. What may be out of domain (a zero row, negative rows and planes,
+    extremes at the ends of rows) in the first attempt only."""
     import torch
 
     shape = tensor.shape[:-1] if tensor.ndim > 1 else tensor.shape
@@ -157,11 +167,14 @@ def _extreme_rows(tensor: torch.Tensor, nature: Nature, chance: random.Random, m
     for _ in range(min(rows, 3)):
         factors[chance.randrange(rows)] = most ** (milder * chance.uniform(0.5, 1.0))
     if milder == 1.0:
-        factors[chance.randrange(rows)] = 0.0
+        factors[chance.randrange(rows)] = least
     plain = [row for row, factor in enumerate(factors[: 1 << 12].tolist()) if factor == 1.0]
     factors = factors.to(tensor.device, tensor.dtype).reshape(shape)
     made = tensor * (factors.unsqueeze(-1) if tensor.ndim > 1 else factors)
-    return _odd_rows(made, tensor, plain, chance, most) if tensor.ndim > 1 and milder == 1.0 else made
+    if tensor.ndim == 1 or milder != 1.0:
+        return made
+    made = _odd_rows(made, tensor, plain, chance, most)
+    return _odd_planes(made, tensor, chance) if tensor.ndim > 2 else made
 
 
 def _odd_rows(
@@ -182,6 +195,18 @@ def _odd_rows(
         else:
             place, way = ENDS[kind % len(ENDS)]
             flat[row, place] = way * spread * chance.uniform(5.0, 8.0)
+    return made
+
+
+def _odd_planes(made: torch.Tensor, tensor: torch.Tensor, chance: random.Random) -> torch.Tensor:
+    """Of at least four planes (the last two axes) a negative one and a tiny one: what a window, or a reduction over
+    several axes, sees of rows is mixed with their neighbours."""
+    shape = (-1, *made.shape[-2:])
+    flat, given = made.view(shape), tensor.reshape(shape)
+    if len(flat) >= LEAST_PLANES:
+        negative, tiny = chance.sample(range(len(flat)), 2)
+        flat[negative] = -chance.uniform(*PLANE_SIZES) * (given[negative].abs() + _spread(tensor))
+        flat[tiny] = given[tiny] * TINY
     return made
 
 

@@ -17,7 +17,7 @@ from htam_agent.evaluation.deep.records import DeepJudge, DeepJudged, DeepPrepar
 from htam_agent.evaluation.trees import TensorSpec, Tree
 from htam_agent.failures import Difference
 from htam_agent.operator import OperatorProfile
-from htam_agent.plain_text import plain, plain_end
+from htam_agent.plain_text import plain, plain_end, plain_line
 from htam_agent.task import Task
 from htam_agent.verdict import Check, CompileResult, Launch
 from htam_agent.words import Backend, Precision, Protocol
@@ -120,6 +120,8 @@ class Loaded(Letter):
     """Of one call."""
     float64_applies: bool = True
     """False: no output whose accuracy float64 could tell (integers only, or float64 already)."""
+    clock: str = ""
+    """Why the reference's stopwatch is not the native one; empty when it is."""
 
 
 class Prepare(Letter):
@@ -275,10 +277,16 @@ class Enter(Letter):
     buffer_sizes: list[int]
 
 
+PlainText = Annotated[str, AfterValidator(plain)]
+PlainEnd = Annotated[str, AfterValidator(plain_end)]
+PlainLine = Annotated[str, AfterValidator(plain_line)]
+"""Of a candidate: it may hold anything, and comes into checks, reasons and logs."""
+
+
 class KernelTime(Letter):
     """All runs of one GPU kernel in a call, added up, by torch's profiler."""
 
-    name: str
+    name: PlainLine
     microseconds: float
     count: int = 1
 
@@ -321,6 +329,7 @@ class Measure(Repeat):
 
     alone: bool = False
     warm_seconds: float = 0.0
+    regime: Regime = "declared"
 
 
 class Order(Letter):
@@ -338,11 +347,6 @@ class Order(Letter):
     keep: bool = False
     """They will be asked for again."""
     audit: bool = False
-
-
-PlainText = Annotated[str, AfterValidator(plain)]
-PlainEnd = Annotated[str, AfterValidator(plain_end)]
-"""Of a candidate: it may hold anything, and comes into checks, reasons and logs."""
 
 
 class Answer(Letter):
@@ -365,8 +369,10 @@ class Answer(Letter):
     first_ms: float = 0.0
     hidden_ms: float = 0.0
     launches: list[Launch] = Field(default_factory=list)
-    loaded: list[str] = Field(default_factory=list)
+    loaded: list[PlainText] = Field(default_factory=list)
     """What the file opened, loaded and started since it was first asked for (see auditing.py)."""
+    clock: PlainText = ""
+    """Why its stopwatch is not the native one, said before anything of the file has run; empty when it is."""
     unlaunched: bool = False
     """The file keeps a list LAUNCHES as our launcher does, and nothing is in it."""
 
@@ -393,3 +399,7 @@ class BuildOrder(Letter):
     source: str
     seconds: float
     cell: Cell
+    compiler: str = ""
+    """Import path of a compiler that the user chose; empty: the backend's own."""
+    python_path: list[str] = Field(default_factory=list)
+    """Where it is looked for."""

@@ -87,6 +87,11 @@ def _plan(asked: tuple[Protocol, ...], regime: Regime, has_parameters: bool) -> 
     return [*plain[:2], *own, *(factors if verified else []), *plain[2:]]
 
 
+def regime_of(protocol: Protocol) -> Regime:
+    """The flags under which a protocol judges, and under which a candidate is timed where it decides."""
+    return "declared" if protocol in DECLARED else "defaults"
+
+
 def in_place_of(dropped: Sequence[str]) -> list[TrialPlan]:
     """Trials instead of those that a task does not bear, by the labels with which what they say begins: values inside
     the domain of its own, with other parameters where those were to be seen."""

@@ -167,6 +167,7 @@ class Reference:
             float64_reason=float64.reason,
             float64_seconds=float64.seconds,
             float64_applies=float64.applies,
+            clock=self._opponents.stopwatch.missing,
         )
 
     def _draw_changed_parameters(self, drawn: Inputs) -> tuple[list[torch.Tensor], list[torch.Tensor]] | None:

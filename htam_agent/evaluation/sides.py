@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from htam_agent.evaluation.activity import longest_wait, own_wait_ms, processor_ms, waits_ms
 from htam_agent.evaluation.baselines import COMPILE_SECONDS
 from htam_agent.evaluation.judge import Reference, Stop, Subject
-from htam_agent.evaluation.messages import Ask, Block, Measure, Order, Variant, Warm
+from htam_agent.evaluation.messages import Ask, Block, Measure, Order, Regime, Variant, Warm
 
 MEANWHILE_MS, MEANWHILE_SHARE = 20.0, 0.15
 """Processor time that an idle process may take beside the reference's blocks: threads of OpenMP that wait for more."""
@@ -35,12 +35,15 @@ class NoTimes(Exception):
 
 
 class Sides:
-    """The reference under one variant, and the candidate. `kind` is "cpu" or "cuda"."""
+    """The reference under one variant, and the candidate under the flags of `regime`. `kind` is "cpu" or "cuda"."""
 
-    def __init__(self, reference: Reference, subject: Subject, variant: Variant, kind: str) -> None:
+    def __init__(
+        self, reference: Reference, subject: Subject, variant: Variant, kind: str, regime: Regime = "declared"
+    ) -> None:
         self.reference = reference
         self.subject = subject
         self.variant = variant
+        self.regime: Regime = regime
         self._kind = kind
         self._their_ms = 0.0
         self._meanwhile_ms = 0.0
@@ -70,7 +73,9 @@ class Sides:
 
     def warm_ours(self, seconds: float, slots: int) -> float:
         """Milliseconds of a call when the candidate is warm. Raises Stop when it fails."""
-        answer = self.subject.order(Order(measure=Measure(warm_seconds=seconds, slots=slots)), "time")
+        answer = self.subject.order(
+            Order(measure=Measure(warm_seconds=seconds, slots=slots, regime=self.regime)), "time"
+        )
         return credible(answer.milliseconds)[0]
 
     def theirs(
@@ -101,8 +106,9 @@ class Sides:
     ) -> Seen:  # fmt: skip
         """A block of the candidate's. Raises Stop when it fails, or claims times that cannot be."""
         measure = Measure(
-            calls=calls, slots=slots, summary=summary, back_to_back=back_to_back, graph=graph, flushes=flushes
-        )
+            calls=calls, slots=slots, summary=summary, back_to_back=back_to_back, graph=graph, flushes=flushes,
+            regime=self.regime,
+        )  # fmt: skip
         waits, own = self._waits(self.subject), own_wait_ms()
         answer = self.subject.order(Order(measure=measure), "time")
         wall = self.subject.wall_ms

@@ -25,6 +25,7 @@ from htam_agent.words import Precision, Protocol
 if TYPE_CHECKING:
     import torch
 
+UNDETERMINED = "finds equal values, whose places are not determined"
 ATTEMPTS = 3
 """How often the parameters of a family are drawn, milder each time, before it is dropped."""
 
@@ -75,6 +76,7 @@ class Trials:
         self._allowance = allowance
         self._drawn: Inputs = []
         self._finds_places = True
+        self._distinct = False
         self._forget()
 
     def prepare(self, order: Prepare) -> Prepared:
@@ -91,16 +93,24 @@ class Trials:
             changed = self._changed[1 if order.family else 0]
         self._values = changed if changed is not None else self._reference.initial
         strayed = order.factor != 1.0 or order.blend or bool(order.family) or changed is not None
-        reason = ""
-        for attempt in range(ATTEMPTS if order.family else 1):
-            reason = self._try(order, attempt, strayed)
-            if not reason:
-                break
+        reason = self._try_milder(order, strayed)
+        if reason.endswith(UNDETERMINED) and order.family and not self._distinct:
+            self._distinct = True
+            reason = self._try_milder(order, strayed)
         if reason:
             return Prepared(usable=False, reason=reason)
         self._layout.buffers[2].memory.fill_(255)  # NaN in every floating type: what is not written is not right
         self._opponents.stopwatch.synchronize()
         return Prepared()
+
+    def _try_milder(self, order: Prepare, strayed: bool) -> str:
+        """Tries until the reference bears the values; why it bears none."""
+        reason = ""
+        for attempt in range(ATTEMPTS if order.family else 1):
+            reason = self._try(order, attempt, strayed)
+            if not reason or (reason.endswith(UNDETERMINED) and not self._distinct):
+                break
+        return reason
 
     def _forget(self) -> None:
         """Frees what the trial before was judged by: as much again is made."""
@@ -114,7 +124,7 @@ class Trials:
     def _try(self, order: Prepare, attempt: int, strayed: bool) -> str:
         """Draws values, writes them to shared memory and computes what is expected; why they cannot be used."""
         self._forget()
-        self._drawn, reason = self._draws.vary(order, attempt, asserts=self._asserts)
+        self._drawn, reason = self._draws.vary(order, attempt, asserts=self._asserts, distinct=self._distinct)
         if reason:
             return reason
         if order.write:
@@ -150,7 +160,7 @@ class Trials:
         finally:
             self._reference.restore(self._values)
         self._finds_places = ties.looked
-        return f"{ties.operator} finds equal values, whose places are not determined" if ties.operator else ""
+        return f"{ties.operator} {UNDETERMINED}" if ties.operator else ""
 
     def _compute_expected(self, regime: Regime) -> None:
         """Outputs under the flags of the regime; under the declared ones in full float32 too, for strict."""

@@ -34,19 +34,22 @@ class Draws:
         self._other: Inputs | None = None
         self._natures: list[families.Nature] | None = None
 
-    def vary(self, order: Prepare, attempt: int = 0, *, asserts: bool = False) -> tuple[Inputs, str]:
+    def vary(
+        self, order: Prepare, attempt: int = 0, *, asserts: bool = False, distinct: bool = False
+    ) -> tuple[Inputs, str]:
         """The inputs that an order asks for, or why there are none: no input bears the family.
 
         With `asserts` the reference checks values in [0, 1] on the device: only families that stay there are used.
+        With `distinct` a family makes no equal values.
         Raises TaskError when the inputs have not the shapes of the first ones.
         """
         if not order.family:
             return self._own(order), ""
         if asserts and order.family not in ("sparse",):
             return [], DEVICE_CHECKS
-        return self._member(order, attempt)
+        return self._member(order, attempt, distinct)
 
-    def _member(self, order: Prepare, attempt: int) -> tuple[Inputs, str]:
+    def _member(self, order: Prepare, attempt: int, distinct: bool) -> tuple[Inputs, str]:
         if attempt == 0:
             self._plain, self._other = [], None
             self._plain = self._draw(order.seed)
@@ -55,7 +58,7 @@ class Draws:
         if not any(families.applies(order.family, nature) for nature in natures):
             return [], "no input whose values it may change"
         made = [
-            families.member(order.family, tensor, nature, order.seed + index, attempt)
+            families.member(order.family, tensor, nature, order.seed + index, attempt, distinct=distinct)
             if families.applies(order.family, nature)
             else tensor
             for index, (tensor, nature) in enumerate(zip(tensors, natures, strict=True))

@@ -242,6 +242,20 @@ def test_noise_is_no_ground_for_a_verdict() -> None:
     assert problems(mean_of_norm, by_hand, [torch.rand(300, 4, 50)]) == []
 
 
+def test_an_operator_that_rounds_nothing_leaves_no_room_for_errors() -> None:
+    """A maximum is one of its inputs: a rule in units of the whole output would hide what is small beside it."""
+    inputs = [torch.randn(61, 517) * torch.logspace(-4, 2, 61).unsqueeze(1)]
+
+    def flushed(x: Tensor) -> Tensor:
+        return torch.where(x.abs() < 1e-3, 0.0, x).amax(1)
+
+    assert problems(lambda x: x.amax(1), lambda x: x.max(1).values, inputs) == []
+    assert problems(lambda x: x.amax(1), flushed, inputs)
+    exact, rounded = Errors(count=300, peak=3.0), Errors(count=300, peak=3.0, theirs=1e-13, theirs_most=1e-7)
+    assert exact.floor("float32") == accuracy.EXACT_FLOOR < rounded.floor("float32")
+    assert exact.floor("float32", single=True) == accuracy.HIGHEST_FLOOR, "float32 itself says nothing of its errors"
+
+
 def test_a_long_sum_has_a_higher_floor_and_no_floor_covers_ten_bits() -> None:
     short, long, endless = (Errors(terms=terms).floor("float32") for terms in (1, 1000, 10**9))
     assert short < long < endless == accuracy.HIGHEST_FLOOR

@@ -117,6 +117,30 @@ def test_each_family_does_what_its_name_says(seed: int) -> None:
 
 
 @given(seeds)
+def test_whole_planes_are_negative_and_tiny_where_windows_span_rows(seed: int) -> None:
+    tensor = torch.randn(3, 4, 26, 38, generator=torch.Generator().manual_seed(seed))
+    made = member("extreme-rows", tensor, FREE, seed, 0)
+    planes, given_planes = made.flatten(0, 1), tensor.flatten(0, 1)
+    windows = torch.nn.functional.max_pool2d(made, 2).flatten(0, 1).flatten(1)
+    assert int((windows.amax(dim=1) < -3.0).sum()) == 1
+    assert (
+        sum(torch.equal(ours, theirs * families.TINY) for ours, theirs in zip(planes, given_planes, strict=True)) == 1
+    )
+    milder = member("extreme-rows", tensor, FREE, seed, 1)
+    assert bool(torch.equal(milder.sign(), tensor.sign()))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@given(seed=seeds)
+def test_no_two_elements_become_equal_where_places_are_asked_for(family: Family, seed: int) -> None:
+    tensor = torch.randn(40, 25, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    made = member(family, tensor, FREE, seed, 0, distinct=True)
+    assert len(made.unique()) == made.numel()
+    if family in ("sparse", "extreme-rows"):
+        assert len(member(family, tensor, FREE, seed, 0).unique()) < made.numel()
+
+
+@given(seeds)
 def test_later_attempts_are_milder(seed: int) -> None:
     tensor, third = drawn("extreme-rows", seed, 2)
     assert bool((third != 0).all()), "no zero row"
