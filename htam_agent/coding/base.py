@@ -33,7 +33,8 @@ class CodeRequest(Record):
     ceilings: Ceilings | None = None
     precision: Precision
     policy: Policy
-    direction: Direction
+    direction: Direction | None = None
+    """None: the memory mode gives the coder no direction."""
     direction_why: str = ""
     strategies: list[ScoredStrategy]
     best: BestSoFar | None = None

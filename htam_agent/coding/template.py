@@ -79,7 +79,8 @@ class TemplateCoder:
                 seconds=time.perf_counter() - started,
             )
         why = "; ".join(reasons) or "no strategy is left for this step"
-        refusal = f"no strategy of {request.direction.id} applies ({why})"
+        place = request.direction.id if request.direction else "the memory"
+        refusal = f"no strategy of {place} applies ({why})"
         return Code(refusal=refusal, seconds=time.perf_counter() - started)
 
     def _apply(

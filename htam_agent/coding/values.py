@@ -57,7 +57,7 @@ def generate_values(request: CodeRequest) -> dict[str, object]:
         "floor_ms": _floor(request),
         "precision": request.precision,
         "policy": request.policy,
-        "direction": request.direction.model_dump(mode="json"),
+        "direction": request.direction.model_dump(mode="json") if request.direction else None,
         "direction_why": request.direction_why,
         "strategies": [_strategy(scored) for scored in request.strategies[:SHOWN_STRATEGIES]],
         "best": _best(request.best, request),

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from htam_agent.graph.ablation import direction_of, learns
 from htam_agent.graph.requests import stored_code
 from htam_agent.memory.model import Experience
 from htam_agent.verdict import CompileResult, RunResult
@@ -33,7 +34,10 @@ def remember(state: State, context: Context, session: Session, candidates: list[
     """Store the experiences of a finished step, under ids that a replayed node writes again.
 
     Only facts about kernels enter the memory: an attempt that the coder refused, or that follows no strategy, is none.
+    In the memory mode no-update nothing enters.
     """
+    if not learns(context.options):
+        return
     found = [
         _experience(state, context, session, candidate, attempt)
         for candidate in candidates
@@ -88,7 +92,9 @@ def _experience(state: State, context: Context, session: Session, candidate: Can
         bottleneck=before.bottleneck if before else "unknown",
         fraction_of_floor=before.fraction_of_floor if before else None,
         prefix=tuple(past.direction for past in state.get("past", [])),
-        direction=state["draft"].direction,
+        prefix_outcomes=tuple(past.outcome for past in state.get("past", [])),
+        steps_left=context.options.steps - candidate.step + 1,
+        direction=direction_of(context, state["draft"].direction, attempt.code.strategy),
         strategy=attempt.code.strategy,
         verdict=attempt.verdict,
         time_before_ms=time_before,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from htam_agent.graph.ablation import direction_of, shows_direction
 from htam_agent.graph.context import context_of
 from htam_agent.graph.events import emit
 from htam_agent.graph.experiences import remember, times_around
@@ -36,7 +37,7 @@ def learn_step(state: State, runtime: Runtime[Context], session: Session) -> Sta
     best = _best(session, winner) if winner is not None and improved else before
     total = state["seconds"] + time.monotonic() - opened
     seconds = total - draft.started
-    record = _record(session, draft, candidates, winner, improved, seconds)
+    record = _record(context_of(runtime), session, draft, candidates, winner, improved, seconds)
     session.folder.write(f"steps/{draft.step:04d}.json", record)
     emit(runtime, "learned", f"{record.strategy}: {record.verdict}", step=draft.step, speedup=record.speedup.best)
     used = [name for candidate in candidates for name in candidate.tried]
@@ -98,6 +99,7 @@ def _best(session: Session, winner: Candidate) -> Best:
 
 
 def _record(
+    context: Context,
     session: Session,
     draft: Draft,
     candidates: list[Candidate],
@@ -108,8 +110,8 @@ def _record(
     shown = winner or candidates[0]
     return StepRecord(
         step=draft.step,
-        direction=draft.direction,
-        why=draft.why,
+        direction=direction_of(context, draft.direction, shown.strategy),
+        why=draft.why if shows_direction(context.options) else "",
         strategy=shown.strategy,
         verdict=shown.verdict or "failed",
         reason=shown.failure.reason if shown.failure else "",
@@ -141,7 +143,8 @@ def _past(session: Session, record: StepRecord, before: Best | None, winner: Can
     time_before, time_after = times_around(session, before, winner.speedup.best if winner else None)
     outcome = share_closed(time_before, time_after, session.baselines.floor)
     speed = f", {record.speedup.best:.2f}x over best" if record.speedup.best else ""
-    line = f"step {record.step}: {record.direction} / {record.strategy or 'none'}: {record.verdict}{speed}"
+    place = f"{record.direction} / {record.strategy or 'none'}" if record.direction else record.strategy or "none"
+    line = f"step {record.step}: {place}: {record.verdict}{speed}"
     if record.reason:
         line += f" ({record.reason[:160]})"
     return Past(direction=record.direction, strategy=record.strategy, outcome=outcome, line=line)

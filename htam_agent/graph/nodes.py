@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from langgraph.runtime import Runtime
 
+from htam_agent.graph.ablation import shows_strategies
 from htam_agent.graph.context import Context, Session, context_of
 from htam_agent.graph.events import emit
 from htam_agent.graph.learning import learn_step
@@ -115,7 +116,7 @@ def retrieve_strategies(state: State, runtime: Runtime[Context]) -> State:
     wanted = max(5, asked * (1 + repairs) if context.options.coder == "template" else asked + repairs)
     session = _session(state, runtime)
     found = retrieve(selection_state(state, context, session), draft.direction, context.memory, limit=wanted)
-    names = tuple(scored.strategy.id for scored in found)
+    names = tuple(scored.strategy.id for scored in found) if shows_strategies(context.options) else ()
     emit(runtime, "strategies", ", ".join(names), step=draft.step)
     # A template candidate is one strategy, so more candidates than strategies would write the same kernel twice.
     count = min(asked, len(names)) if context.options.coder == "template" else asked

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from htam_agent.coding.base import BestSoFar, Code, CodeRequest, RepairRequest
+from htam_agent.graph.ablation import shows_direction, told_direction
 from htam_agent.memory.model import SelectionState
 from htam_agent.verdict import ProfileResult
 
@@ -23,6 +25,8 @@ def selection_state(state: State, context: Context, session: Session) -> Selecti
     plan = _best_plan(state, session) or context.coder.initial_plan(session.operator, context.options.backend)
     draft = state["draft"]
     return SelectionState(
+        task=state["task"].id,
+        run=Path(state["run"]).name,
         backend=context.options.backend,
         features=session.features,
         operators=session.operator.operators,
@@ -57,8 +61,8 @@ def code_request(state: State, context: Context, session: Session, candidate: Ca
         ceilings=session.bench.ceilings,
         precision=context.options.precision,
         policy=session.bench.policy,
-        direction=context.memory.direction(draft.direction),
-        direction_why=draft.why,
+        direction=told_direction(context, draft.direction),
+        direction_why=draft.why if shows_direction(context.options) else "",
         strategies=[known[name] for name in draft.strategies if name in known],
         best=_best_so_far(state, session),
         history=[past.line for past in state.get("past", [])],
