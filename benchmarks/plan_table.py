@@ -7,7 +7,8 @@ ended. `--build` builds every kernel and measures none; what was built before is
 only counts. `--operators` and `--strategies` make a smaller table. The machine should do nothing else meanwhile.
 
 The strategies are those of STRATEGIES: a set whose closure can be measured in one sitting. Left out of the C++ seed are
-restricted outputs, prefetching and bound threads, each of which would double the number of plans. Operators that the
+strategies that would double the number of plans (restricted outputs, prefetching) or are further ways of scheduling
+(bound threads, few threads for little). Operators that the
 template coder cannot trace have no plans: cross entropy (nll_loss), cumulative sums, KL divergence, arg max, group
 normalisation.
 """
@@ -56,8 +57,7 @@ STEPS = 6
 ROUNDS = 11
 BATCH = 120
 STRATEGIES = (
-    "cpp-dynamic-chunks", "cpp-guided-schedule", "cpp-no-threads-for-little", "cpp-one-pass-moments",
-    "cpp-online-softmax", "cpp-overlapping-tail", "cpp-peeled-tail", "cpp-polynomial-erf", "cpp-polynomial-exp",
+    "cpp-dynamic-chunks", "cpp-guided-schedule", "cpp-one-pass-moments", "cpp-online-softmax", "cpp-overlapping-tail", "cpp-peeled-tail", "cpp-polynomial-erf", "cpp-polynomial-exp",
     "cpp-polynomial-log", "cpp-polynomial-tanh", "cpp-row-buffer", "cpp-simd-loops", "cpp-split-row",
     "cpp-streaming-stores", "cpp-threads-over-rows", "cpp-threads-over-tiles", "cpp-unrolled-loops",
     "cpp-vector-accumulators",
