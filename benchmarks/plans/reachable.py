@@ -75,14 +75,16 @@ class Closure:
         self._found = Reachable()
 
     def find(self) -> Reachable:
-        """The plain plan's kernel is not among them: a run never judges it."""
-        layer = {plan_key(plan): plan for plan in [self._renderer.default_plan(self._program)]}
-        plain = next(iter(layer))
+        """The plain plan's kernel (of no steps) is among them, although a run never judges it: it is where the first
+        step begins."""
+        plain = self._renderer.default_plan(self._program)
+        self._rendered(plain, 0)
+        layer = {plan_key(plain): plain}
         seen = set(layer)
         for step in range(1, self._steps + 1):
             following: dict[str, Plan] = {}
             for key, plan in layer.items():
-                start = "" if key == plain else self._kernel_of(key)
+                start = self._kernel_of(key)
                 for strategy, after, kernel in self._children(plan, step):
                     self._found.moves.add((start, strategy, kernel.name))
                     following.setdefault(plan_key(after), after)
