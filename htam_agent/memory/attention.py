@@ -45,6 +45,7 @@ the main process never does (start-up stays below 3 s).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +58,7 @@ from htam_agent.memory.model import Direction, ScoredDirection, ScoreTerm, Selec
 from htam_agent.memory.modes import draws_directions, is_flat
 from htam_agent.memory.posterior import EXPLORATION_SPREAD, Posterior, mean_and_counts, posterior, usable
 from htam_agent.memory.preconditions import applicable
-from htam_agent.memory.retrieval import draw_key, retrieve_strategies
+from htam_agent.memory.retrieval import retrieve_strategies, shuffled
 from htam_agent.memory.share import share_closed
 from htam_agent.memory.transitions import damping, transition_terms
 
@@ -107,18 +108,19 @@ def masked_directions(state: SelectionState, memory: Memory) -> dict[str, str]:
     return reasons
 
 
-def soft_maximum(values: NDArray[np.float64]) -> float:
-    """t log(mean exp(v / t)) over the OFFERED highest values of v [k], k at least 1; between their mean and maximum."""
-    best = np.sort(values)[::-1][:OFFERED]
-    return float(best[0] + TEMPERATURE * np.log(np.exp((best - best[0]) / TEMPERATURE).mean()))
+def soft_maximum(values: Sequence[float]) -> float:
+    """t log(mean exp(v / t)) over the OFFERED highest values of v, at least one; between their mean and maximum."""
+    best = sorted(values, reverse=True)[:OFFERED]
+    mean = math.fsum(math.exp((value - best[0]) / TEMPERATURE) for value in best) / len(best)
+    return best[0] + TEMPERATURE * math.log(mean)
 
 
 def _scored(state: SelectionState, direction: Direction, known: Posterior, memory: Memory) -> ScoredDirection:
     places = known.places[direction.id]
-    rows = np.flatnonzero(known.attended.codes[:, DIRECTION] == memory.evidence.code(direction.id))
+    rows = np.flatnonzero(known.attended.codes[DIRECTION] == memory.evidence.code(direction.id))
     elsewhere = rows[known.column[rows] < 0]
     terms = [_fit(state, direction), _value(known, places)]
-    terms += transition_terms(state, direction.id, known, memory)
+    terms += transition_terms(state, direction.id, known, rows, memory)
     mean, counts = mean_and_counts(known.weights[elsewhere], known.attended.shares[elsewhere])
     if counts:
         detail = f"in {len(elsewhere)} steps with strategies that are not on offer here"
@@ -128,11 +130,10 @@ def _scored(state: SelectionState, direction: Direction, known: Posterior, memor
         terms.append(ScoreTerm(name="damping", share=-off, detail="since it closed nothing earlier in this run"))
     if state.steps_left > 1:
         terms.append(_exploration(state, direction, known, terms))
-    return _summed(state, direction, terms, known, rows, memory)
+    return _summed(direction, terms, known, rows, memory)
 
 
 def _summed(
-    state: SelectionState,
     direction: Direction,
     terms: list[ScoreTerm],
     known: Posterior,
@@ -147,7 +148,7 @@ def _summed(
     return ScoredDirection(
         direction=direction.id,
         score=score,
-        why=why_direction(state, score, terms, known, rows, memory),
+        why=why_direction(score, terms, known, rows, memory),
         terms=tuple(terms),
         experiences=weighed_most(known, rows, memory),
     )
@@ -165,9 +166,10 @@ def _fit(state: SelectionState, direction: Direction) -> ScoreTerm:
 
 
 def _value(known: Posterior, places: list[int]) -> ScoreTerm:
-    expected = known.expected()[places]
-    best = known.strategies[places[int(np.argmax(expected))]]
-    detail = f"by its strategies, of which {best.id} promises most ({expected.max():.2f})"
+    expected: list[float] = known.expected[places].tolist()
+    highest = max(expected)
+    best = known.strategies[places[expected.index(highest)]]
+    detail = f"by its strategies, of which {best.id} promises most ({highest:.2f})"
     counts = STRATEGY_COUNTS + math.fsum(known.counts[places].tolist())
     return ScoreTerm(name="strategies", share=soft_maximum(expected), counts=counts, detail=detail)
 
@@ -177,8 +179,8 @@ def _exploration(state: SelectionState, direction: Direction, known: Posterior, 
     places = known.places[direction.id]
     value = next(term for term in terms if term.name == "strategies")
     rest = math.fsum(term.counts for term in terms) - value.counts
-    drawn = soft_maximum((known.expected() + known.explored(state))[places]) - value.share
-    other = EXPLORATION_SPREAD * normal(state, f"direction {direction.id}") / math.sqrt(rest)
+    drawn = soft_maximum((known.expected[places] + known.explored[places]).tolist()) - value.share
+    other = EXPLORATION_SPREAD * float(normal(state, [f"direction {direction.id}"])[0]) / math.sqrt(rest)
     share = (value.counts * drawn + rest * other) / (value.counts + rest)
     return ScoreTerm(name="exploration", share=share, detail="by a draw of what is not known yet")
 
@@ -187,7 +189,7 @@ def _flat(state: SelectionState, direction: Direction, known: Posterior, memory:
     ranked = retrieve_strategies(state, direction.id, memory, limit=len(known.strategies))
     best = next(each for each in ranked if each.strategy.direction == direction.id)
     term = ScoreTerm(name="strategies", share=best.score, counts=1.0, detail=f"by {best.strategy.id} in the flat list")
-    rows = np.flatnonzero(known.attended.codes[:, DIRECTION] == memory.evidence.code(direction.id))
+    rows = np.flatnonzero(known.attended.codes[DIRECTION] == memory.evidence.code(direction.id))
     return ScoredDirection(
         direction=direction.id,
         score=best.score,
@@ -201,10 +203,11 @@ def _drawn(state: SelectionState, memory: Memory) -> list[ScoredDirection]:
     """A uniform draw among the directions, or, in the mode none, the directions of a uniform draw of strategies."""
     offered = [each for each in usable(state, memory) if each.direction in memory.directions]
     if is_flat(state.mode):
-        names = [each.direction for each in sorted(offered, key=lambda each: uniform(state, draw_key(each.id)))]
+        order = list(dict.fromkeys(each.direction for each in shuffled(state, offered)))
     else:
-        names = sorted({each.direction for each in offered}, key=lambda name: uniform(state, f"direction {name}"))
-    order = list(dict.fromkeys(names))
+        names = sorted({each.direction for each in offered})
+        draws = uniform(state, [f"direction {name}" for name in names])
+        order = [names[place] for place in np.argsort(draws, kind="stable").tolist()]
     detail = f"drawn at random from {len(order)} (memory mode {state.mode})"
     term = ScoreTerm(name="draw", share=0.0, counts=1.0, detail=detail)
     return [ScoredDirection(direction=name, score=0.0, why=f"{detail.capitalize()}.", terms=(term,)) for name in order]

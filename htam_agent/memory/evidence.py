@@ -33,9 +33,12 @@ NEAREST = 512
 """Experiences below the weight WEAKEST, and those beyond the NEAREST strongest, are left out: thousands of strangers
 must not outvote a few relatives. (Of equals at the border all stay, so that the order of storing does not decide.)"""
 
+MARGIN = 1e-3
+"""Relative; a hundred times the error of a similarity in single precision."""
+
 _FIELDS = ("backend", "architecture", "device", "direction", "strategy", "task", "run")
 BACKEND, ARCHITECTURE, DEVICE, DIRECTION, STRATEGY, TASK, RUN = range(len(_FIELDS))
-"""Columns of `Attended.codes`."""
+"""Rows of `Attended.codes`."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class Attended:
     shares: NDArray[np.float64]
     """Share of the gap that each closed, [n]."""
     codes: NDArray[np.int32]
-    """Codes (Evidence.code) of where and what each was, [n, 7]."""
+    """Codes (Evidence.code) of where and what each was, [7, n]."""
     nearest: NDArray[np.int32]
     """Codes of the direction before each, START at a first step, [n]."""
     own: NDArray[np.bool_]
@@ -68,12 +71,13 @@ class Evidence:
         self._codes: dict[str, int] = {"": -1}
         self._texts: list[str] = [""]
         self._vectors = np.zeros((16, VECTOR_SIZE), dtype=np.float32)
-        self._prefixes = np.full((16, REMEMBERED_POSITIONS), -1, dtype=np.int32)
-        self._facts = np.full((16, len(_FIELDS)), -1, dtype=np.int32)
+        self._squares = np.zeros(16, dtype=np.float32)
+        self._prefixes = np.full((REMEMBERED_POSITIONS, 16), -1, dtype=np.int32)
+        self._facts = np.full((len(_FIELDS), 16), -1, dtype=np.int32)
         self._shares = np.zeros(16, dtype=np.float64)
         self._keys = np.zeros(16, dtype=np.int64)
-        self._version = 0
-        self._latest: tuple[int, SelectionState, Attended] | None = None
+        self.version = 0
+        """Changes with every record."""
 
     def __len__(self) -> int:
         return len(self.records)
@@ -83,16 +87,17 @@ class Evidence:
         of it or nothing."""
         position = self._positions.setdefault(record.id, len(self.records))
         self._reserve(position)
-        self._vectors[position] = state_vector(record)
-        self._prefixes[position] = [self._encode(name) for name in _remembered(record.prefix)]
+        vector = state_vector(record)
+        self._vectors[position], self._squares[position] = vector, vector @ vector
+        self._prefixes[:, position] = [self._encode(name) for name in _remembered(record.prefix)]
         device = record.device
         place = (device.backend, device.architecture, f"{device.architecture} {device.name}")
         what = (record.direction, record.strategy, record.task, record.run)
-        self._facts[position] = [self._encode(text) for text in (*place, *what)]
+        self._facts[:, position] = [self._encode(text) for text in (*place, *what)]
         self._shares[position] = share_of(record)
         self._keys[position] = _key(record.id)
         self.records[position : position + 1] = [record]
-        self._version += 1
+        self.version += 1
 
     def code(self, text: str) -> int:
         """The number that stands for a text in the arrays; -2 where no experience holds it."""
@@ -102,36 +107,41 @@ class Evidence:
         """What a code stands for."""
         return self._texts[code + 1]
 
+    @property
+    def codes(self) -> int:
+        """All codes are smaller than this."""
+        return len(self._texts)
+
     def attended(self, state: SelectionState) -> Attended:
         """The experiences that count in this state, with their weights. In the mode no-update those of the state's own
-        run do not count. The last answer is kept, since selection, retrieval and coders ask for the same state."""
-        latest, version = self._latest, self._version
-        if latest is not None and latest[0] == version and (latest[1] is state or latest[1] == state):
-            return latest[2]
-        count = len(self.records)
-        weights = self._weights(state, count)
-        kept = np.flatnonzero(weights)
-        kept = kept[np.argsort(self._keys[kept], kind="stable")]
-        codes = self._facts[kept]
-        _, _, device = self._place(state)
-        own = (codes[:, TASK] == self.code(state.task)) & (codes[:, DEVICE] == device)
-        own &= codes[:, BACKEND] == self.code(state.backend)
-        found = Attended(kept, weights[kept], self._shares[kept], codes, self._prefixes[kept, 0], own)
-        self._latest = (version, state, found)
-        return found
+        run do not count."""
+        rows = self._candidates(state, len(self.records))
+        difference = self._vectors[rows] - state_vector(state)
+        weights = np.exp(-np.einsum("ij,ij->i", difference, difference)) * self._affinity(state, rows)
+        weakest = WEAKEST
+        if len(rows) > NEAREST:
+            weakest = max(WEAKEST, float(np.partition(weights, -NEAREST)[-NEAREST]))
+        kept = np.flatnonzero(weights >= weakest)
+        kept = kept[np.argsort(self._keys[rows[kept]], kind="stable")]
+        weights, rows = weights[kept], rows[kept]
+        codes = self._facts[:, rows]
+        backend, _, device = self._place(state)
+        own = (codes[TASK] == self.code(state.task)) & (codes[DEVICE] == device) & (codes[BACKEND] == backend)
+        return Attended(rows, weights, self._shares[rows], codes, self._prefixes[0, rows], own)
 
-    def _weights(self, state: SelectionState, count: int) -> NDArray[np.float64]:
-        """Weight [count] of each experience, 0 where it does not count."""
-        difference = self._vectors[:count] - state_vector(state)
-        distances = np.einsum("ij,ij->i", difference, difference)
-        weights: NDArray[np.float64] = np.exp(-distances) * self._kinship(state, count)
-        if uses_path(state.mode):
-            weights *= self._path_match(state, count)
+    def _candidates(self, state: SelectionState, count: int) -> NDArray[np.intp]:
+        """Positions among which all that count are. The distances |v|^2 - 2 v q + |q|^2 by one matrix product are fast
+        and good to about 1e-5; what lies within MARGIN of the border is looked at again exactly."""
+        query = state_vector(state)
+        distances = self._squares[:count] - 2.0 * (self._vectors[:count] @ query) + query @ query
+        weights = np.exp(-distances) * self._affinity(state, slice(0, count))
+        weakest = WEAKEST
+        if count > NEAREST:
+            weakest = max(WEAKEST, float(np.partition(weights, -NEAREST)[-NEAREST]))
+        near = weights >= weakest * (1.0 - MARGIN)
         if state.mode == "no-update" and state.run:
-            weights[self._facts[:count, RUN] == self.code(state.run)] = 0.0
-        weakest = max(WEAKEST, float(np.partition(weights, -NEAREST)[-NEAREST])) if count > NEAREST else WEAKEST
-        weights[weights < weakest] = 0.0
-        return weights
+            near &= self._facts[RUN, :count] != self.code(state.run)
+        return np.flatnonzero(near)
 
     def _place(self, state: SelectionState) -> tuple[int, int, int]:
         """Codes of backend, architecture and device of a state."""
@@ -143,19 +153,21 @@ class Evidence:
             architecture = f"sm_{state.compute_capability}"
         return self.code(state.backend), self.code(architecture), self.code(device)
 
-    def _kinship(self, state: SelectionState, count: int) -> NDArray[np.float64]:
+    def _affinity(self, state: SelectionState, rows: slice | NDArray[np.intp]) -> NDArray[np.float32]:
+        """Kinship of the device x match of the path, of each row."""
         backend, architecture, device = self._place(state)
-        facts = self._facts[:count]
-        within = np.where(facts[:, ARCHITECTURE] == architecture, SAME_ARCHITECTURE, SAME_BACKEND)
-        within[facts[:, DEVICE] == device] = 1.0
-        return np.where(facts[:, BACKEND] == backend, within, OTHER_BACKEND)
-
-    def _path_match(self, state: SelectionState, count: int) -> NDArray[np.float64]:
+        facts = self._facts
+        kin = np.where(facts[ARCHITECTURE, rows] == architecture, SAME_ARCHITECTURE, SAME_BACKEND).astype(np.float32)
+        kin[facts[DEVICE, rows] == device] = 1.0
+        kin[facts[BACKEND, rows] != backend] = OTHER_BACKEND
+        if not uses_path(state.mode):
+            return kin
         path = [self._codes.get(name, -2) for name in _remembered(state.prefix)]
-        same = self._prefixes[:count] == np.array(path, dtype=np.int32)
         weights = position_weights(REMEMBERED_POSITIONS, weighs_position(state.mode))
-        matched: NDArray[np.float64] = (same * (weights / weights.sum())).sum(axis=1)
-        return OTHER_PREFIX + (1.0 - OTHER_PREFIX) * matched
+        match = np.full(kin.shape, OTHER_PREFIX, dtype=np.float32)
+        for place, part in enumerate(((1.0 - OTHER_PREFIX) * weights / weights.sum()).tolist()):
+            match += np.float32(part) * (self._prefixes[place, rows] == path[place])
+        return kin * match
 
     def _encode(self, text: str) -> int:
         known = self._codes.get(text)
@@ -168,8 +180,9 @@ class Evidence:
     def _reserve(self, position: int) -> None:
         if position >= len(self._vectors):
             self._vectors = np.concatenate([self._vectors, np.zeros_like(self._vectors)])
-            self._prefixes = np.concatenate([self._prefixes, np.full_like(self._prefixes, -1)])
-            self._facts = np.concatenate([self._facts, np.full_like(self._facts, -1)])
+            self._squares = np.concatenate([self._squares, np.zeros_like(self._squares)])
+            self._prefixes = np.concatenate([self._prefixes, np.full_like(self._prefixes, -1)], axis=1)
+            self._facts = np.concatenate([self._facts, np.full_like(self._facts, -1)], axis=1)
             self._shares = np.concatenate([self._shares, np.zeros_like(self._shares)])
             self._keys = np.concatenate([self._keys, np.zeros_like(self._keys)])
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htam_agent.memory.index import Memory
-from htam_agent.memory.model import Experience, ScoreTerm, SelectionState, WeighedExperience
+from htam_agent.memory.model import Experience, ScoreTerm, TermName, WeighedExperience
 from htam_agent.memory.posterior import Posterior, mean_and_counts
 
 SHOWN = 3
@@ -19,12 +19,10 @@ DOUBTED = 0.5
 
 
 def weighed_most(known: Posterior, rows: NDArray[np.intp], memory: Memory) -> tuple[WeighedExperience, ...]:
-    """The SHOWN heaviest of the attended experiences `rows`, heaviest first; of equals the lower id."""
-    heaviest = rows[np.argsort(-known.weights[rows], kind="stable")][:SHOWN]
-    if len(heaviest) == SHOWN:
-        heaviest = rows[known.weights[rows] >= known.weights[heaviest[-1]]]
-    named = sorted((-float(known.weights[row]), _record(known, row, memory).id, int(row)) for row in heaviest)
-    return tuple(_weighed(known, row, memory) for _, _, row in named[:SHOWN])
+    """The SHOWN heaviest of the attended experiences `rows`, heaviest first; of equals the first (evidence.py orders
+    them in a way that does not depend on when they were stored)."""
+    heaviest = rows[np.argsort(-known.weights[rows], kind="stable")[:SHOWN]]
+    return tuple(_weighed(known, row, memory) for row in heaviest.tolist())
 
 
 def _record(known: Posterior, row: int, memory: Memory) -> Experience:
@@ -46,15 +44,13 @@ def _weighed(known: Posterior, row: int, memory: Memory) -> WeighedExperience:
 
 
 def why_direction(
-    state: SelectionState, score: float, terms: Sequence[ScoreTerm], known: Posterior, rows: NDArray[np.intp],
-    memory: Memory,
-) -> str:  # fmt: skip
+    score: float, terms: Sequence[ScoreTerm], known: Posterior, rows: NDArray[np.intp], memory: Memory
+) -> str:
     """The score and its terms in words; of several transitions the nearest speaks."""
     parts = [f"{score:.2f} of the remaining gap expected"]
     said = {term.name: term for term in reversed(terms)}
-    parts += [
-        f"{said[name].share:.2f} {said[name].detail}" for name in ("fit", "strategies", "transition") if name in said
-    ]
+    named: tuple[TermName, ...] = ("fit", "strategies", "transition")
+    parts += [f"{said[name].share:.2f} {said[name].detail}" for name in named if name in said]
     if len(rows):
         parts.append(_experience_words(known, rows, memory))
     if "damping" in said:
@@ -66,14 +62,13 @@ def why_direction(
 
 def _experience_words(known: Posterior, rows: NDArray[np.intp], memory: Memory) -> str:
     mean, counts = mean_and_counts(known.weights[rows], known.attended.shares[rows])
-    nearest = weighed_most(known, rows, memory)[0]
-    record = next(one for one in (_record(known, row, memory) for row in rows.tolist()) if one.id == nearest.id)
+    record = _record(known, int(rows[np.argmax(known.weights[rows])]), memory)
     outcome: str = record.verdict
     if record.verdict == "correct" and record.time_after_ms:
         outcome = f"{record.time_before_ms / record.time_after_ms:.2f}x"
     words = (
         f"measured {mean:+.2f} on average in {len(rows)} steps like this ({counts:.1f} counts), "
-        f"nearest {nearest.strategy} on {nearest.task} ({nearest.device}): {outcome}"
+        f"nearest {record.strategy} on {record.task} ({record.device.name}): {outcome}"
     )
     doubted = int((known.trust[rows] < DOUBTED).sum())
     if doubted:

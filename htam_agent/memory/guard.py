@@ -88,7 +88,7 @@ def judged(attended: Attended, evidence: Evidence, strategies: Mapping[str, Stra
     """Weights and trust of attended experiences."""
     if not len(attended):
         return Judged(attended.weights, attended.weights)
-    sources = _numbered(attended.codes[:, TASK], attended.codes[:, DEVICE])
+    sources = _numbered(attended.codes[TASK], attended.codes[DEVICE])
     cells, cell, capped = _cells(attended, sources, evidence, strategies)
     trust = _trust(cells)[sources]
     trust[attended.own] = 1.0
@@ -99,22 +99,23 @@ def _cells(
     attended: Attended, sources: NDArray[np.intp], evidence: Evidence, strategies: Mapping[str, Strategy]
 ) -> tuple[_Cells, NDArray[np.intp], NDArray[np.float64]]:
     """The cells, the cell of each experience [n], and the cap of each cell [cells]."""
-    codes = attended.codes[:, STRATEGY]
+    codes = attended.codes[STRATEGY]
     strategy = _numbered(codes, codes)
+    _, named = np.unique(strategy, return_index=True)
+    known = [strategies.get(evidence.text(code)) for code in codes[named].tolist()]
+    prior = np.array([UNKNOWN_PRIOR if one is None else one.prior for one in known])
     cell = _numbered(sources, strategy)
     counts = sums(cell, attended.weights)
     _, first = np.unique(cell, return_index=True)
     own = attended.own[first]
     capped = np.where(own, 1.0, np.minimum(1.0, FOREIGN_COUNTS / counts))
-    known = [strategies.get(evidence.text(code)) for code in codes[first].tolist()]
-    prior = np.array([UNKNOWN_PRIOR if one is None else one.prior for one in known])
     cells = _Cells(
         source=sources[first],
         strategy=strategy[first],
         own=own,
         steps=np.bincount(cell).astype(np.float64),
         counts=counts * capped,
-        surprise=sums(cell, attended.weights * attended.shares) / counts - prior,
+        surprise=sums(cell, attended.weights * attended.shares) / counts - prior[strategy[first]],
     )
     return cells, cell, capped
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+import operator
+from dataclasses import dataclass
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from htam_agent.memory.draws import normal
-from htam_agent.memory.evidence import BACKEND, STRATEGY, Attended
+from htam_agent.memory.evidence import BACKEND, STRATEGY, Attended, Evidence
 from htam_agent.memory.guard import PRIOR_COUNTS, judged, sums
 from htam_agent.memory.index import Memory
 from htam_agent.memory.model import SelectionState, Strategy
@@ -47,23 +50,26 @@ class Posterior:
     weights: NDArray[np.float64]
     """What each experience counts, [n]; times USED_UP where its strategy is of this backend and cannot be used."""
     trust: NDArray[np.float64]
-    places: dict[str, list[int]] = field(default_factory=dict)
+    expected: NDArray[np.float64]
+    """Expected share of each strategy, [k]."""
+    explored: NDArray[np.float64]
+    """What a draw of Thompson sampling adds to each expectation, [k]: N(0, EXPLORATION_SPREAD^2 / counts), so that the
+    less is known of a strategy, the likelier it is tried. Zero at the last step, since nothing can be gained from
+    knowing more."""
+    places: dict[str, list[int]]
     """Direction -> places of its strategies among `strategies`."""
 
-    def expected(self, bonus: NDArray[np.float64] | float = 0.0) -> NDArray[np.float64]:
-        """Expected share of each strategy [k], with `bonus` on its prior."""
-        return np.asarray(
-            (PRIOR_COUNTS * (self.priors + bonus) + self.totals) / (PRIOR_COUNTS + self.counts), dtype=np.float64
-        )
 
-    def explored(self, state: SelectionState) -> NDArray[np.float64]:
-        """What a draw of Thompson sampling adds to each expectation [k]: N(0, EXPLORATION_SPREAD^2 / counts), so that
-        the less is known of a strategy, the likelier it is tried. Zero at the last step, since nothing can be gained
-        from knowing more."""
-        if state.steps_left <= 1:
-            return np.zeros(len(self.strategies))
-        draws = np.array([normal(state, f"strategy {one.id}") for one in self.strategies])
-        return np.asarray(EXPLORATION_SPREAD * draws / np.sqrt(PRIOR_COUNTS + self.counts), dtype=np.float64)
+class _Latest(NamedTuple):
+    """The last answer of a memory and what it was made from."""
+
+    version: int
+    state: SelectionState
+    records: list[Strategy]
+    answer: Posterior
+
+
+_latest: WeakKeyDictionary[Evidence, _Latest] = WeakKeyDictionary()
 
 
 def usable(state: SelectionState, memory: Memory) -> list[Strategy]:
@@ -73,31 +79,59 @@ def usable(state: SelectionState, memory: Memory) -> list[Strategy]:
 
 
 def posterior(state: SelectionState, memory: Memory) -> Posterior:
-    """What the memory says of the strategies that may be used in this state."""
+    """What the memory says of the strategies that may be used in this state. The last answer is kept: selection,
+    retrieval and coders ask for the same state."""
+    evidence, records = memory.evidence, list(memory.strategies.values())
+    latest, version = _latest.get(evidence), evidence.version
+    if latest is not None and latest.version == version and latest.state == state and _same(latest.records, records):
+        return latest.answer
+    answer = _posterior(state, memory)
+    _latest[evidence] = _Latest(version, state, records, answer)
+    return answer
+
+
+def _same(before: list[Strategy], now: list[Strategy]) -> bool:
+    return len(before) == len(now) and all(map(operator.is_, before, now))
+
+
+def _posterior(state: SelectionState, memory: Memory) -> Posterior:
     strategies, evidence = usable(state, memory), memory.evidence
     attended = evidence.attended(state)
     found = judged(attended, evidence, memory.strategies)
-    number = {evidence.code(strategy.id): place for place, strategy in enumerate(strategies)}
-    here = attended.codes[:, BACKEND] == evidence.code(state.backend)
-    used = attended.codes[:, STRATEGY].tolist()
-    column = np.array([number.get(code, -1) for code in used], dtype=np.intp)
-    column[~here] = -1
+    here = attended.codes[BACKEND] == evidence.code(state.backend)
+    place_of = np.full(evidence.codes, -1, dtype=np.intp)
+    for place, strategy in enumerate(strategies):
+        if (code := evidence.code(strategy.id)) >= 0:
+            place_of[code] = place
+    column = np.where(here, place_of[attended.codes[STRATEGY]], -1)
     own, size = column >= 0, len(strategies)
     places: dict[str, list[int]] = {}
     for place, strategy in enumerate(strategies):
         places.setdefault(strategy.direction, []).append(place)
+    priors = np.array([strategy.prior for strategy in strategies])
+    counts = sums(column[own], found.weights[own], size)
+    totals = sums(column[own], found.weights[own] * attended.shares[own], size)
     return Posterior(
         strategies=strategies,
-        priors=np.array([strategy.prior for strategy in strategies]),
-        counts=sums(column[own], found.weights[own], size),
-        totals=sums(column[own], found.weights[own] * attended.shares[own], size),
+        priors=priors,
+        counts=counts,
+        totals=totals,
         steps=np.bincount(column[own], minlength=size),
         attended=attended,
         column=column,
         weights=np.where(here & ~own, USED_UP * found.weights, found.weights),
         trust=found.trust,
+        expected=(PRIOR_COUNTS * priors + totals) / (PRIOR_COUNTS + counts),
+        explored=_explored(state, strategies, counts),
         places=places,
     )
+
+
+def _explored(state: SelectionState, strategies: list[Strategy], counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    if state.steps_left <= 1:
+        return np.zeros(len(strategies))
+    draws = normal(state, [f"strategy {strategy.id}" for strategy in strategies])
+    return np.asarray(EXPLORATION_SPREAD * draws / np.sqrt(PRIOR_COUNTS + counts), dtype=np.float64)
 
 
 def mean_and_counts(weights: NDArray[np.float64], shares: NDArray[np.float64]) -> tuple[float, float]:

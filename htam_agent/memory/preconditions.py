@@ -51,25 +51,27 @@ def _words_objections(needs: Preconditions, state: SelectionState) -> Iterator[s
 
 def _range_objections(needs: Preconditions, state: SelectionState) -> Iterator[str]:
     features, threads = state.features, state.device.threads or None if state.device is not None else None
-    yield from _outside("the number of reductions", features.reductions, needs.reductions_min, needs.reductions_max)
-    yield from _outside("the number of rows", features.rows, needs.rows_min, needs.rows_max)
-    yield from _outside("the number of columns", features.columns, needs.columns_min, needs.columns_max)
-    yield from _outside("a row's size in bytes", features.row_bytes, needs.row_bytes_min, needs.row_bytes_max)
-    yield from _outside("the number of transcendentals", features.transcendentals, needs.transcendentals_min, None)
-    capability = state.compute_capability
-    yield from _outside(
-        "the compute capability", capability, needs.compute_capability_min, needs.compute_capability_max
+    ranges: tuple[tuple[str, int | None, int | None, int | None], ...] = (
+        ("the number of reductions", features.reductions, needs.reductions_min, needs.reductions_max),
+        ("the number of rows", features.rows, needs.rows_min, needs.rows_max),
+        ("the number of columns", features.columns, needs.columns_min, needs.columns_max),
+        ("a row's size in bytes", features.row_bytes, needs.row_bytes_min, needs.row_bytes_max),
+        ("the number of transcendentals", features.transcendentals, needs.transcendentals_min, None),
+        (
+            "the compute capability",
+            state.compute_capability,
+            needs.compute_capability_min,
+            needs.compute_capability_max,
+        ),
+        ("the device's number of threads", threads, needs.threads_min, needs.threads_max),
     )
-    yield from _outside("the device's number of threads", threads, needs.threads_min, needs.threads_max)
+    for name, value, low, high in ranges:
+        if low is not None and (value is None or value < low):
+            yield f"{name} is {'unknown' if value is None else value}, at least {low} is needed"
+        if high is not None and (value is None or value > high):
+            yield f"{name} is {'unknown' if value is None else value}, at most {high} is allowed"
     if needs.columns_multiple_of is not None and features.columns % needs.columns_multiple_of:
         yield f"{features.columns} columns are no multiple of {needs.columns_multiple_of}"
-
-
-def _outside(name: str, value: int | None, low: int | None, high: int | None) -> Iterator[str]:
-    if low is not None and (value is None or value < low):
-        yield f"{name} is {'unknown' if value is None else value}, at least {low} is needed"
-    if high is not None and (value is None or value > high):
-        yield f"{name} is {'unknown' if value is None else value}, at most {high} is allowed"
 
 
 def _architecture(state: SelectionState) -> str:

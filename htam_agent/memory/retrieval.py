@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htam_agent.memory.draws import uniform
+from htam_agent.memory.guard import PRIOR_COUNTS
 from htam_agent.memory.index import Memory
 from htam_agent.memory.model import ScoredStrategy, SelectionState, Strategy
 from htam_agent.memory.modes import draws_strategies, is_flat
@@ -44,15 +45,15 @@ def retrieve_strategies(state: SelectionState, direction: str, memory: Memory, l
     return _ranked(state, known, list(chosen), memory)[:limit]
 
 
-def draw_key(strategy: str) -> str:
-    """The name under which a strategy's uniform draw is made, for the order of strategies and of directions."""
-    return f"order {strategy}"
+def shuffled(state: SelectionState, strategies: Sequence[Strategy]) -> list[Strategy]:
+    """The strategies in the order of a seeded, uniform draw."""
+    draws = uniform(state, [f"order {strategy.id}" for strategy in strategies])
+    return [strategies[place] for place in np.argsort(draws, kind="stable").tolist()]
 
 
 def _drawn(state: SelectionState, strategies: list[Strategy]) -> list[ScoredStrategy]:
-    order = sorted(strategies, key=lambda strategy: uniform(state, draw_key(strategy.id)))
-    why = f"Drawn at random from {len(order)} (memory mode {state.mode})."
-    return [ScoredStrategy(strategy=strategy, score=0.0, why=why) for strategy in order]
+    why = f"Drawn at random from {len(strategies)} (memory mode {state.mode})."
+    return [ScoredStrategy(strategy=strategy, score=0.0, why=why) for strategy in shuffled(state, strategies)]
 
 
 def _ranked(state: SelectionState, known: Posterior, chosen: list[int], memory: Memory) -> list[ScoredStrategy]:
@@ -60,13 +61,13 @@ def _ranked(state: SelectionState, known: Posterior, chosen: list[int], memory: 
     holding = [preconditions_of(strategy) for strategy in strategies]
     bonus = np.zeros(len(known.strategies))
     bonus[chosen] = SPECIFIC_SHARE * np.minimum(holding, 3) + TEXT_SHARE * _likeness(state, strategies, memory)
-    explored = known.explored(state)
-    scores = np.clip(known.expected(bonus) + explored, -1.0, 1.0)
+    on_prior = bonus * PRIOR_COUNTS / (PRIOR_COUNTS + known.counts)
+    scores = np.clip(known.expected + on_prior + known.explored, -1.0, 1.0)
     order = sorted(range(len(chosen)), key=lambda i: (-scores[chosen[i]], strategies[i].id))
     found: list[ScoredStrategy] = []
     for i in order:
         place, strategy = chosen[i], strategies[i]
-        why = _words(known, place, float(scores[place]), float(bonus[place]), holding[i], float(explored[place]))
+        why = _words(known, place, float(scores[place]), float(bonus[place]), holding[i], float(known.explored[place]))
         found.append(ScoredStrategy(strategy=strategy, score=float(scores[place]), why=why))
     return found
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from htam_agent.memory.evidence import DIRECTION, position_weights
+from htam_agent.memory.evidence import position_weights
 from htam_agent.memory.index import Memory
 from htam_agent.memory.model import START, ScoreTerm, SelectionState
 from htam_agent.memory.modes import uses_path, weighs_position
@@ -20,16 +20,19 @@ MEASURED_COUNTS = 2.0
 DAMPING = 0.3
 
 
-def transition_terms(state: SelectionState, direction: str, known: Posterior, memory: Memory) -> list[ScoreTerm]:
-    """One term for each step of the path that has a transition into `direction`, nearest first."""
+def transition_terms(
+    state: SelectionState, direction: str, known: Posterior, rows: NDArray[np.intp], memory: Memory
+) -> list[ScoreTerm]:
+    """One term for each step of the path that has a transition into `direction`, nearest first. `rows` are the attended
+    experiences of the direction."""
     if not uses_path(state.mode):
         return []
     path = state.prefix[::-1] or (START,)
     found: list[ScoreTerm] = []
     for source, weight in zip(path, position_weights(len(path), weighs_position(state.mode)).tolist(), strict=True):
         edge = memory.transitions.get(f"{source}->{direction}")
-        weights, shares = _steps(known, memory, source, direction)
-        mean, counts = mean_and_counts(weights, shares)
+        went = rows[known.attended.nearest[rows] == memory.evidence.code(source)]
+        mean, counts = mean_and_counts(known.weights[went], known.attended.shares[went])
         if edge is None and not counts:
             continue
         begin = "to begin with" if source == START else f"after {source}"
@@ -37,22 +40,12 @@ def transition_terms(state: SelectionState, direction: str, known: Posterior, me
             f"{edge.why.rstrip('.')} (risk: {edge.risk.rstrip('.')})" if edge else "nobody described it"
         )
         if counts:
-            detail += f", {mean:+.2f} measured in {len(weights)} steps"
+            detail += f", {mean:+.2f} measured in {len(went)} steps"
         prior, trusted = (edge.prior, edge.pseudo_counts) if edge else (0.0, 0.0)
         share = (trusted * prior + counts * mean) / (trusted + counts)
         worth = trusted if edge else min(counts, MEASURED_COUNTS)
         found.append(ScoreTerm(name="transition", share=share, counts=weight * worth, detail=detail))
     return found
-
-
-def _steps(
-    known: Posterior, memory: Memory, source: str, direction: str
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Weights and shares of the attended steps that went from `source` to `direction`."""
-    code = memory.evidence.code
-    went = known.attended.codes[:, DIRECTION] == code(direction)
-    went &= known.attended.nearest == code(source)
-    return known.weights[went], known.attended.shares[went]
 
 
 def damping(state: SelectionState, direction: str) -> float:
