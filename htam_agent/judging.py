@@ -74,8 +74,10 @@ def evaluate_kernels(
     from htam_agent.evaluation.bench import evaluate_files
     from htam_agent.evaluation.judge import PROTOCOLS
     from htam_agent.services import open_bench, run_options
+    from htam_agent.swapping.chosen import choose
 
     options = run_options(settings)
+    swapped = choose(settings, options.backend, ("compile", "run")).swapped
     current: list[tuple[Path, str]] = []
 
     def one_by_one() -> Iterator[Path]:
@@ -86,14 +88,14 @@ def evaluate_kernels(
     with tempfile.TemporaryDirectory(prefix="htam-evaluate-") as folder:
 
         def new() -> Bench:
-            return open_bench(task, options, Path(folder), protocols or PROTOCOLS)
+            return open_bench(task, options, Path(folder), protocols or PROTOCOLS, swapped=swapped)
 
         results = evaluate_files(new, one_by_one(), deep=settings.deep)
         try:
             for bench, answer in results:
                 found = {name: getattr(answer, name) for name in RunResult.model_fields}
                 yield Evaluation(
-                    **{**found, "checks": [*answer.checks, *machine_checks()]},
+                    **{**found, "checks": [*answer.checks, *machine_checks(), *_not_swapped(settings)]},
                     kernel=str(current[0][0]),
                     kernel_sha256=current[0][1],
                     task=task.id,
@@ -106,6 +108,14 @@ def evaluate_kernels(
                 )
         finally:
             results.close()
+
+
+def _not_swapped(settings: Settings) -> list[Check]:
+    """A note where a run would be judged by another evaluator: single files are judged by the built-in one."""
+    choice = settings.tools.evaluator
+    if choice in (None, "local"):
+        return []
+    return [Check(name="evaluator", passed=True, detail=f"the built-in one; tools.evaluator = {choice} serves runs")]
 
 
 def file_sha256(path: Path) -> str:

@@ -48,6 +48,13 @@ class Task(Record):
         return f"{self.name}-{self.digest[:12]}"
 
     @property
+    def spelled(self) -> str:
+        """As `parse` takes it: FILE:Class or pkg.mod:factory; for a module's pickle, its file alone."""
+        if self.kind == "file":
+            return f"{self.path}:{self.symbol}"
+        return self.symbol if self.kind == "factory" else self.path
+
+    @property
     def text(self) -> str:
         """The source that a reader may see; empty for a pickled module."""
         return "" if self.kind == "module" else Path(self.path).read_text(encoding="utf-8")

@@ -104,7 +104,8 @@ class Planner:
         named = [entry.id, entry.task, entry.kernel]
         content = [task.digest if task else "", task.symbol if task else "", kernel_sha256]
         chosen = {name: getattr(settings, name) for name in ("backend", *DECIDING)}
-        return _sha256([__version__, named, content, chosen, self._protocols])
+        other = {name: choice for name, choice in settings.tools.given().items() if name in ("compile", "run")}
+        return _sha256([__version__, named, content, chosen, self._protocols, *([other] if other else [])])
 
 
 def failed(line: int, entry: Entry, error: HtamError, key: str) -> BatchError:

@@ -9,10 +9,13 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
+from htam_agent.backends.base import Backend as DeviceBackend
+from htam_agent.backends.base import Backend as OtherBackend
 from htam_agent.backends.registry import require_backend
 from htam_agent.errors import InfrastructureError, TaskError, WorkerError
 from htam_agent.evaluation.baselines import measure_baselines, missing_reason
@@ -29,11 +32,15 @@ from htam_agent.evaluation.policy import default_policy
 from htam_agent.evaluation.process import Gone, Harness, Hung
 from htam_agent.evaluation.session import Limits, Seeds, Session
 from htam_agent.evaluation.spares import WANTED, Spares
+from htam_agent.evaluation.visible import visible_device
 from htam_agent.operator import OperatorProfile
 from htam_agent.task import Task
 from htam_agent.tools.diagnose import fractions_of_floor
 from htam_agent.verdict import Ceilings, Check, CompileResult, DeviceFacts, ProfileResult, RunResult, Times
 from htam_agent.words import Backend, Policy, Precision, Protocol, Stage, Verdict
+
+if TYPE_CHECKING:
+    from htam_agent.swapping.compilers import OtherCompiler
 
 __all__ = ["Bench", "Limits", "evaluate_files"]
 
@@ -45,7 +52,8 @@ class Bench:
     default those whose trials `protocol` runs anyhow. `policy` None: by the contract, from the traced operators. `seed`
     None: secret, from the system. `counters`: profiles read hardware counters too. `compile_baseline` None: on cuda
     yes, on cpp no. `device`: CUDA index. `warm_l2`: on CUDA, data stay in the L2 between timed calls, on both sides.
-    `hang_memory`: a file that hung before under limits as long as these is refused at once.
+    `hang_memory`: a file that hung before under limits as long as these is refused at once. `compiler`: what builds in
+    place of the backend's own.
     """
 
     operator: OperatorProfile
@@ -70,6 +78,7 @@ class Bench:
         device: int = 0,
         counters: bool = False,
         hang_memory: bool = True,
+        compiler: OtherCompiler | None = None,
     ) -> None:
         self.task = task
         self.backend: Backend = backend
@@ -85,6 +94,7 @@ class Bench:
         self._index = device
         self._counters = counters
         self._hang_memory = hang_memory
+        self._compiler = compiler
         self._harness: Harness | None = None
         self._session: Session | None = None
         self._spares = Spares(WANTED[backend])
@@ -109,12 +119,12 @@ class Bench:
         """
         if self._session is not None:
             return self.operator
-        backend = require_backend(self.backend, device=self._index)
+        backend = self._backend()
         (self.folder / "candidates").mkdir(parents=True, exist_ok=True)
-        self._harness = Harness(self.folder / "harness.log")
+        visible = visible_device(self.backend == "cuda", self._index)
+        self._harness = Harness(self.folder / "harness.log", visible.names)
         try:
-            device_name = "cpu" if self.backend == "cpp" else f"cuda:{self._index}"
-            reference, loaded = self._load(self._harness, device_name)
+            reference, loaded = self._load(self._harness, visible.device)
             loaded = self._leave_out(loaded)
             self.operator = loaded.operator
             self.policy = self._wanted_policy or default_policy(self.operator)
@@ -126,7 +136,8 @@ class Bench:
             raise
         self._session = Session(
             backend=backend,
-            device_name=device_name,
+            device_name=visible.device,
+            visible=visible,
             index=self._index,
             precision=self.precision,
             protocol=self.protocol,
@@ -145,6 +156,15 @@ class Bench:
         )
         self._refill(self._session)
         return self.operator
+
+    def _backend(self) -> DeviceBackend:
+        """The backend, whose sources another compiler builds where one was given. Raises BackendUnavailable."""
+        found = require_backend(self.backend, device=self._index)
+        if self._compiler is None:
+            return found
+        from htam_agent.swapping.compilers import CompiledBy
+
+        return CompiledBy(found, self._compiler)
 
     def _leave_out(self, loaded: Loaded) -> Loaded:
         """Protocols that leave this task out give no verdict, and a check says so. Raises TaskError for the one that
@@ -223,6 +243,11 @@ class Bench:
         The file and its binary come to lie in a folder of their own. Nothing of the file is run.
         """
         return compile_candidate(self._opened(), source)
+
+    def compile_for(self, backend: OtherBackend, source: Path) -> CompileResult:
+        """As `compile`, for another backend than this bench's (kernels of a GPU that this machine lacks): built, never
+        run."""
+        return compile_candidate(replace(self._opened(), backend=backend), source)
 
     def run(self, compiled: CompileResult, *, timing: bool = True) -> RunResult:
         """Judges and times one candidate in a process of its own.

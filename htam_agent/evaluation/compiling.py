@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import sys
 import time
 from pathlib import Path
 
+from htam_agent.backends.base import Backend, DefaultLimits
 from htam_agent.backends.cache import TOO_LONG, BuildCache
 from htam_agent.evaluation.channel import Garbled
 from htam_agent.evaluation.files import fresh_folder, tail, write_new
@@ -18,6 +20,7 @@ from htam_agent.evaluation.policy import SOURCE_LIMIT, inspect_source
 from htam_agent.evaluation.process import Gone, Hung
 from htam_agent.evaluation.session import Session
 from htam_agent.plain_text import plain
+from htam_agent.swapping.compilers import CompiledBy, OtherCompiler
 from htam_agent.verdict import CompileResult
 from htam_agent.words import Stage
 
@@ -69,8 +72,9 @@ def _read(source: Path) -> str:
 
 
 def _build(session: Session, source: str, folder: Path) -> CompileResult:
-    cache = BuildCache()
-    found = cache.find(session.backend, source, folder)
+    cache, other = BuildCache(), other_compiler(session.backend)
+    kept = other is None or bool(other.implementation.version)
+    found = cache.find(session.backend, source, folder) if kept else None
     if found is not None:
         return found
     key, limits = hang_key("build", session.backend.build_key(source)), {"build": session.limits.build_seconds}
@@ -78,11 +82,25 @@ def _build(session: Session, source: str, folder: Path) -> CompileResult:
     if hang is not None:
         reason = f"it was not built again: {hang.reason} (a longer limit, or the setting hang_memory, tries it again)"
         return CompileResult(ok=False, backend=session.backend.name, log=reason, reason=reason, cached=True)
-    result = within(_build_confined(session, source, folder), folder / "build")
-    cache.keep(session.backend, source, result)
+    build = _build_served if other is not None and other.served else _build_confined
+    result = within(build(session, source, folder), folder / "build")
+    if kept:
+        cache.keep(session.backend, source, result)
     if session.hangs and result.reason.startswith(TOO_LONG):
         session.hangs.keep(key, Hang(stage="compile", reason=result.reason, limits=limits))
     return result
+
+
+def other_compiler(backend: Backend) -> OtherCompiler | None:
+    """The compiler that the user chose in place of the backend's own, if any."""
+    return backend.compiler if isinstance(backend, CompiledBy) else None
+
+
+def _build_served(session: Session, source: str, folder: Path) -> CompileResult:
+    """By an MCP server, in its process. Raises InfrastructureError when it fails or answers nonsense."""
+    workplace = fresh_folder(folder / "build")
+    result = session.backend.build(source, workplace, DefaultLimits(build_seconds=session.limits.build_seconds))
+    return result.model_copy(update={"folder": str(workplace)})
 
 
 def _build_confined(session: Session, source: str, folder: Path) -> CompileResult:
@@ -99,6 +117,11 @@ def _build_confined(session: Session, source: str, folder: Path) -> CompileResul
         seconds=seconds,
         cell=session.cell(workplace, seconds),
     )
+    other = other_compiler(session.backend)
+    if other is not None:
+        readable = [*order.cell.readable, *other.folders]
+        cell = order.cell.model_copy(update={"readable": readable})
+        order = order.model_copy(update={"compiler": other.path, "python_path": list(sys.path), "cell": cell})
     try:
         built = worker.ask(order, Built, seconds + SPARE_SECONDS)
     except Hung:

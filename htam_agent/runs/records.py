@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from htam_agent.memory.modes import MemoryMode
+from htam_agent.swapping.choices import ToolChoices
 from htam_agent.task import Task
 from htam_agent.verdict import Check, Interval, ProfileResult, Speedups, Times
 from htam_agent.version import __version__
@@ -26,7 +27,8 @@ class RunOptions(Record):
     """The choices that define a run; stored in the run's folder, so that a resume goes on under the same ones."""
 
     backend: Backend
-    coder: Literal["template", "model"] = "template"
+    coder: Literal["template", "model", "custom"] = "template"
+    """`custom`: the one that the setting tools.coder names."""
     steps: int = Field(6, ge=1, le=1000)
     precision: Precision = "tf32"
     protocol: Protocol = "strict"
@@ -65,6 +67,7 @@ class RunSettings(Record):
     model: str | None = None
     base_url: str | None = None
     model_timeout_seconds: float = 180.0
+    tools: ToolChoices = Field(default_factory=ToolChoices)
     withheld: tuple[str, ...] = ()
     """Addresses that were not stored, since they hold a user name, a password or a query: a resume takes them from its
     own settings."""
@@ -82,6 +85,7 @@ class RunSettings(Record):
             model=settings.model,
             base_url=None if "base_url" in withheld else settings.base_url,
             model_timeout_seconds=settings.model_timeout_seconds,
+            tools=settings.tools,
             withheld=withheld,
         )
 

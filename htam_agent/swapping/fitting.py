@@ -35,6 +35,11 @@ def misfits(found: object, protocol: type, called: str = "it") -> list[str]:
     return problems
 
 
+def method_misfits(found: object, protocol: type, called: str) -> list[str]:
+    """The same for the methods alone: attributes may be set later, when it is opened."""
+    return misfits(type(found), protocol, called)
+
+
 def members(protocol: type) -> list[str]:
     """The names that a Protocol asks for, in the order of their definition."""
     names: dict[str, None] = {}

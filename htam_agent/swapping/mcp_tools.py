@@ -199,7 +199,8 @@ class McpEmbedder:
             )
         vectors = np.asarray(found, dtype=np.float32)
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
+        unit: NDArray[np.float32] = np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
+        return unit
 
 
 ADAPTERS: dict[SeamName, type[McpCompiler | McpRunner | McpProfiler | McpCoder | McpEmbedder]] = {
@@ -220,7 +221,7 @@ def mcp_implementation(seam: SeamName, choice: str, servers: Mapping[str, McpSer
         )
     if seam not in ADAPTERS:
         raise SettingsError(
-            f"tools.{seam} = {choice!r}: an MCP server cannot serve this seam, whose objects stay open over many calls.",
+            f"tools.{seam} = {choice!r}: a server cannot serve this seam, whose objects stay open over calls.",
             "Give an import path, or serve run, compile or profile by the server.",
             "mcp-seam",
         )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from htam_agent.verdict import CompileResult, ProfileResult, RunResult
 
 
+@runtime_checkable
 class ToolBench(Protocol):
     """An evaluator bound to one task (`evaluation.bench.Bench`)."""
 
