@@ -6,7 +6,7 @@ import contextvars
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pydantic import BaseModel, Field
 
@@ -41,6 +41,33 @@ class RetryRules(Record):
     total_seconds: float = Field(3600.0, gt=0.0)
 
 
+class Books(Protocol):
+    """Where the attempts of one question are put down (ledger.py)."""
+
+    def begin(self, characters: int) -> int | None:
+        """Before an attempt: the most tokens that its answer may have, or None. Raises BudgetSpent."""
+        ...
+
+    def end(self, answer: Answer) -> None:
+        """The attempt was answered."""
+        ...
+
+    def fail(self, billed: bool) -> None:
+        """It was not; `billed`: the model may have worked on it."""
+        ...
+
+
+class NoBooks:
+    """Nobody counts."""
+
+    def begin(self, characters: int) -> int | None:
+        return None
+
+    def end(self, answer: Answer) -> None: ...
+
+    def fail(self, billed: bool) -> None: ...
+
+
 class Endpoint:
     """One model at one address. The client is made at the first call (its import takes a second)."""
 
@@ -59,16 +86,16 @@ class Endpoint:
         self,
         messages: Sequence[Message],
         schema: type[BaseModel] | None = None,
-        limit: int | None = None,
+        books: Books | None = None,
         seconds: float | None = None,
     ) -> Answer:
-        """Send the messages. `limit` is the most tokens that the answer may have, `seconds` the most time that all
-        attempts together may take; both besides what the settings say.
+        """Send the messages. `seconds` is the most time that all attempts together may take, besides what the settings
+        say; each attempt is put down in `books`.
 
-        Raises ModelError when the endpoint fails for good.
+        Raises ModelError when the endpoint fails for good, and what the books raise.
         """
-        limits = [most for most in (limit, self.choice.max_answer_tokens) if most is not None]
-        call = _Call(min(limits, default=None), time.monotonic() + min(seconds or 1e9, self.rules.total_seconds))
+        most = self.rules.total_seconds if seconds is None else min(seconds, self.rules.total_seconds)
+        call = _Call(books or NoBooks(), time.monotonic() + most)
         if schema is None:
             return self._answer(list(messages), call)
         if self._has_structure:
@@ -98,10 +125,10 @@ class Endpoint:
         kinds: dict[str, type[BaseMessage]] = {"system": SystemMessage, "human": HumanMessage, "ai": AIMessage}
         prepared = [kinds[speaker](content=text) for speaker, text in messages]
         started = time.monotonic()
-        message = self._attempts(prepared, call, body or {})
-        return answer_of(message, sum(len(text) for _, text in messages), time.monotonic() - started)
+        answer = self._attempts(prepared, call, body or {})
+        return answer.model_copy(update={"seconds": time.monotonic() - started})
 
-    def _attempts(self, messages: list[BaseMessage], call: _Call, body: dict[str, object]) -> AIMessage:
+    def _attempts(self, messages: list[BaseMessage], call: _Call, body: dict[str, object]) -> Answer:
         from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_any, stop_before_delay
 
         left = max(0.0, call.deadline - time.monotonic())
@@ -121,18 +148,34 @@ class Endpoint:
             attempts = int(retrying.statistics.get("attempt_number", 1))
             raise self._failure(error, attempts) from error
 
-    def _attempt(self, messages: list[BaseMessage], call: _Call, body: dict[str, object]) -> AIMessage:
-        """One attempt, which ends in time even where the server sends a byte now and then for ever."""
+    def _attempt(self, messages: list[BaseMessage], call: _Call, body: dict[str, object]) -> Answer:
+        """One attempt, put down in the books however it ends."""
+        started = time.monotonic()
+        characters = sum(len(message.text) for message in messages)
+        limits = [most for most in (call.books.begin(characters), self.choice.max_answer_tokens) if most is not None]
+        try:
+            message = self._send(messages, min(limits, default=None), body, call.deadline)
+            answer = answer_of(message, characters, time.monotonic() - started)
+        except BaseException as error:
+            call.books.fail(isinstance(error, Exception) and fault_of(error).billed)
+            raise
+        call.books.end(answer)
+        return answer
+
+    def _send(
+        self, messages: list[BaseMessage], limit: int | None, body: dict[str, object], deadline: float
+    ) -> AIMessage:
+        """One request, which ends in time even where the server sends a byte now and then for ever."""
         from langchain_core.messages import AIMessage
 
-        seconds = min(self.choice.timeout_seconds, max(0.001, call.deadline - time.monotonic()))
-        options = self._options(call.limit, body)
+        seconds = min(self.choice.timeout_seconds, max(0.001, deadline - time.monotonic()))
+        options = self._options(limit, body)
         try:
             found = within(seconds, lambda: self.client().bind(**options).invoke(messages))
         except Exception as error:
             if not self._takes_new_limit_name(error, options):
                 raise
-            options = self._options(call.limit, body)
+            options = self._options(limit, body)
             found = within(seconds, lambda: self.client().bind(**options).invoke(messages))
         if not isinstance(found, AIMessage):
             raise TypeError(f"an answer of type {type(found).__name__}")
@@ -195,10 +238,10 @@ class Endpoint:
 
 
 class _Call:
-    """What one question may take: tokens of an answer, and the clock's reading at which it ends."""
+    """One question: where its attempts are put down, and the clock's reading at which it ends."""
 
-    def __init__(self, limit: int | None, deadline: float) -> None:
-        self.limit = limit
+    def __init__(self, books: Books, deadline: float) -> None:
+        self.books = books
         self.deadline = deadline
 
 

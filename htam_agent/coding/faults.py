@@ -19,6 +19,8 @@ RETRIED_STATUS = (408, 409, 429)
 
 TIMEOUTS = frozenset({"APITimeoutError", "TimeoutException", "TimeoutError"})
 CONNECTIONS = frozenset({"APIConnectionError", "TransportError", "ConnectionError", "ProtocolError"})
+UNSENT = frozenset({"ConnectError", "ConnectTimeout", "ConnectionRefusedError", "gaierror"})
+"""Nobody took the question."""
 CUT = frozenset({"JSONDecodeError", "DecodingError"})
 """A body that breaks off in the middle of its JSON."""
 
@@ -32,6 +34,8 @@ class Fault(Record):
     status: int | None = None
     retry_after: float | None = None
     """Seconds that the server asks to wait."""
+    billed: bool = False
+    """The model may have worked on the question, and the work may be billed."""
 
     @property
     def passing(self) -> bool:
@@ -48,13 +52,14 @@ def fault_of(error: BaseException, secret: str = "") -> Fault:
     text = clean(str(getattr(error, "message", "") or error) or type(error).__name__, secret)
     if isinstance(status, int) and status >= 300:
         return Fault(kind="status", status=status, text=text, retry_after=retry_after(_header(error, "retry-after")))
+    sent = not names & UNSENT
     if names & TIMEOUTS:
-        return Fault(kind="timeout", text=text)
+        return Fault(kind="timeout", text=text, billed=sent)
     if names & CONNECTIONS:
-        return Fault(kind="connection", text=_innermost(error, secret))
+        return Fault(kind="connection", text=_innermost(error, secret), billed=sent)
     if names & CUT:
-        return Fault(kind="cut", text=text)
-    return Fault(kind="answer", text=f"{type(error).__name__}: {text}{_content_type(error)}")
+        return Fault(kind="cut", text=f"{text}{_content_type(error)}", billed=True)
+    return Fault(kind="answer", text=f"{type(error).__name__}: {text}{_content_type(error)}", billed=True)
 
 
 def model_error(fault: Fault, choice: ModelChoice, attempts: int) -> ModelError:

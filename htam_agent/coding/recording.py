@@ -1,0 +1,268 @@
+"""Record and replay: every exchange with a model in a folder, and the same run again without a network.
+
+    recording.json                   form, version of htam_agent, when
+    exchanges/0002-0-1-repair-1.json one exchange: place in the run, role, number; messages; answer
+
+The key and the address are not stored. On replay a request must be the recorded one. What a machine measures differs
+from run to run, and so do secret seeds, so numbers outside of code, paths and long hexadecimal names are left out of
+the comparison; every other word must agree.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, Field, ValidationError
+
+from htam_agent.coding.chat import Answer, Message, Role, Structure
+from htam_agent.coding.scope import Scope
+from htam_agent.coding.structured import parse_object
+from htam_agent.errors import RunError, SettingsError
+from htam_agent.runs.folder import write_atomically
+from htam_agent.version import __version__
+from htam_agent.words import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+CODE_LANGUAGES = ("python", "py", "cpp", "c++", "cuda", "c")
+
+_CHANGING = re.compile(
+    r"(?P<path>(?<![\w.])/[\w.+-]+(?:/[\w.+-]+)+)"
+    r"|(?P<name>\b(?=[0-9a-f]*\d)[0-9a-f]{8,}\b)"
+    r"|(?P<number>(?<![\w.])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"
+)
+_FENCE = re.compile(r"^(`{3,})(\w*)[^\n]*\n.*?^\1\s*$", re.MULTILINE | re.DOTALL)
+
+
+class RecordingHead(Record):
+    """recording.json."""
+
+    schema_: Literal["htam.recording/1"] = Field("htam.recording/1", alias="schema", serialization_alias="schema")
+    version: str
+    """Of htam_agent."""
+    created: str
+    """UTC, ISO 8601."""
+
+
+class Exchange(Record):
+    """One question and its answer."""
+
+    schema_: Literal["htam.exchange/1"] = Field("htam.exchange/1", alias="schema", serialization_alias="schema")
+    place: str
+    """Where in the run it was asked: step, candidate, attempt."""
+    role: Role
+    number: int
+    """Which question of this role at this place, from 1."""
+    model: str
+    wanted: str | None = None
+    """Name of the schema that the answer was asked for in."""
+    messages: list[Message]
+    text: str
+    structure: Structure = "none"
+    cut_off: bool = False
+    refused: str = ""
+    prompt_tokens: int
+    completion_tokens: int
+    estimated: bool = False
+    seconds: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return f"{self.place}-{self.role}-{self.number}"
+
+
+class Places:
+    """Numbers the questions of each role at each place of one run."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._asked: Counter[tuple[str, Role]] = Counter()
+        self._run: str | None = None
+        self._lock = threading.Lock()
+
+    def next(self, scope: Scope | None, role: Role) -> tuple[str, int]:
+        """Place and number of a question that is asked now. Raises RunError for a second run."""
+        run, place = (scope.run, scope.place) if scope is not None else ("", "outside")
+        with self._lock:
+            self._run = run if self._run is None else self._run
+            if run != self._run:
+                raise RunError(
+                    f"The recording in {str(self._folder)!r} is of one run, and a second one asks.",
+                    "Give each run a folder of its own (record, replay).",
+                    "recording-in-use",
+                )
+            self._asked[place, role] += 1
+            return place, self._asked[place, role]
+
+
+class Recorder:
+    """Keeps every exchange in `folder`. `secrets` are struck out of every text."""
+
+    def __init__(self, folder: Path, secrets: Iterable[str] = (), resumed: bool = False) -> None:
+        """Raises SettingsError when the folder holds a recording already (and the run is not `resumed`), RunError when
+        it cannot be written."""
+        self._folder = folder.absolute()
+        self._secrets = [secret for secret in secrets if secret]
+        self._places = Places(self._folder)
+        head = self._folder / "recording.json"
+        if head.exists():
+            if not resumed:
+                raise SettingsError(
+                    f"The folder {str(folder)!r} (record) already holds a recording.",
+                    "Name another folder, or remove that one.",
+                    "recording-exists",
+                )
+            _check_version(self._folder)
+            return
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        made = RecordingHead(schema_="htam.recording/1", version=__version__, created=created)
+        write_atomically(head, made.model_dump_json(by_alias=True) + "\n")
+
+    def keep(
+        self,
+        scope: Scope | None,
+        role: Role,
+        model: str,
+        messages: Sequence[Message],
+        wanted: type[BaseModel] | None,
+        answer: Answer,
+    ) -> None:
+        """Store one exchange."""
+        place, number = self._places.next(scope, role)
+        exchange = Exchange(
+            schema_="htam.exchange/1",
+            place=place,
+            role=role,
+            number=number,
+            model=model,
+            wanted=wanted.__name__ if wanted else None,
+            messages=[(speaker, self._hidden(text)) for speaker, text in messages],
+            **answer.model_dump(exclude={"parsed", "text"}),
+            text=self._hidden(answer.text),
+        )
+        path = self._folder / "exchanges" / f"{exchange.name}.json"
+        write_atomically(path, exchange.model_dump_json(by_alias=True, indent=1) + "\n")
+
+    def _hidden(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
+
+
+class Replayer:
+    """Gives the answers of a recording again. Nothing is sent anywhere."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises SettingsError when the folder is no recording, or one of another version."""
+        self._folder = folder.absolute()
+        _check_version(self._folder)
+        self._places = Places(self._folder)
+
+    def answer(
+        self, scope: Scope | None, role: Role, messages: Sequence[Message], wanted: type[BaseModel] | None
+    ) -> Answer:
+        """The recorded answer to this question. Raises RunError when the recording has none, or another question."""
+        place, number = self._places.next(scope, role)
+        exchange = self._read(f"{place}-{role}-{number}")
+        difference = first_difference(exchange.messages, list(messages))
+        named = wanted.__name__ if wanted else None
+        if not difference and exchange.wanted != named:
+            difference = f"the answer was asked for as {exchange.wanted or 'text'}, now as {named or 'text'}"
+        if difference:
+            raise RunError(
+                f"Replay: the request {exchange.name} differs from the recorded one: {difference}.",
+                "The run went another way than the recorded one (other prompts, task, options or measurements): "
+                "record it anew.",
+                "replay-differs",
+            )
+        kept = exchange.model_dump(include=set(Answer.model_fields) - {"parsed"})
+        return Answer(**kept, parsed=parse_object(exchange.text, wanted) if wanted else None)
+
+    def _read(self, name: str) -> Exchange:
+        path = self._folder / "exchanges" / f"{name}.json"
+        try:
+            return Exchange.model_validate_json(path.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            known = sorted(one.stem for one in path.parent.glob("*.json"))
+            shown = ", ".join(known[:8]) + (f" and {len(known) - 8} more" if len(known) > 8 else "")
+            raise RunError(
+                f"Replay: the run asks {name}, which was not recorded (there are: {shown or 'none'}).",
+                "The run went another way than the recorded one: record it anew.",
+                "replay-differs",
+            ) from error
+        except (OSError, UnicodeDecodeError, ValidationError) as error:
+            raise RunError(
+                f"The recorded exchange {str(path)!r} cannot be read.", "Record the run anew.", "replay-corrupt"
+            ) from error
+
+
+def first_difference(recorded: Sequence[Message], asked: Sequence[Message]) -> str:
+    """Where two conversations part, in words; empty when they agree in all that must."""
+    if [speaker for speaker, _ in recorded] != [speaker for speaker, _ in asked]:
+        return f"it has the messages {_speakers(asked)}, recorded were {_speakers(recorded)}"
+    for number, ((speaker, was), (_, now)) in enumerate(zip(recorded, asked, strict=True), start=1):
+        before, after = comparable(was).splitlines(), comparable(now).splitlines()
+        if before == after:
+            continue
+        line = next((at for at, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), None)
+        at = min(len(before), len(after)) if line is None else line
+        return (
+            f"message {number} ({speaker}), line {at + 1}: recorded {_line(was.splitlines(), before, at)}, "
+            f"now {_line(now.splitlines(), after, at)}"
+        )
+    return ""
+
+
+def comparable(text: str) -> str:
+    """The text without what a machine measures: numbers outside of code, paths, long hexadecimal names."""
+    parts, end = [], 0
+    for fence in _FENCE.finditer(text):
+        if fence[2].lower() in CODE_LANGUAGES:
+            parts += [_masked(text[end : fence.start()]), fence[0]]
+            end = fence.end()
+    return "".join([*parts, _masked(text[end:])])
+
+
+def _masked(text: str) -> str:
+    return _CHANGING.sub(lambda found: f"<{found.lastgroup}>", text)
+
+
+def _line(lines: Sequence[str], masked: Sequence[str], at: int) -> str:
+    """The line as it was, where masking kept the lines apart; "nothing" past the end."""
+    shown = lines if len(lines) == len(masked) else masked
+    return repr(shown[at].strip()[:160]) if at < len(shown) else "nothing"
+
+
+def _speakers(messages: Sequence[Message]) -> str:
+    return ", ".join(speaker for speaker, _ in messages) or "none"
+
+
+def _check_version(folder: Path) -> None:
+    path = folder / "recording.json"
+    try:
+        head = RecordingHead.model_validate_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise SettingsError(
+            f"The folder {str(folder)!r} is no recording: recording.json is missing.",
+            "Name a folder that --record made.",
+            "recording-missing",
+        ) from error
+    except (OSError, UnicodeDecodeError, ValidationError) as error:
+        raise SettingsError(
+            f"{str(path)!r} is not the head of a recording that this version reads.",
+            "Record the run anew.",
+            "recording-version",
+        ) from error
+    if head.version != __version__:
+        raise SettingsError(
+            f"The recording in {str(folder)!r} was made by htam_agent {head.version}; this is {__version__}.",
+            "Replay it with that version, or record the run anew.",
+            "recording-version",
+        )
