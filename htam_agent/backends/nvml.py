@@ -75,6 +75,24 @@ def unique_name(index: int) -> str:
         return ""
 
 
+def minor_number(index: int) -> int | None:
+    """The number in the name of this GPU's device file (/dev/nvidia3: 3), of the whole one where it is a part of a
+    divided GPU; None where nothing can be read."""
+    try:
+        library, handle = _opened(index)
+    except Absent:
+        return None
+    try:
+        return int(library.nvmlDeviceGetMinorNumber(handle))
+    except library.NVMLError:
+        pass
+    try:
+        whole = library.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
+        return int(library.nvmlDeviceGetMinorNumber(whole))
+    except library.NVMLError:
+        return None
+
+
 def why_absent(index: int) -> str:
     """Why `snapshot` gives None for this device; empty when it gives a state."""
     try:

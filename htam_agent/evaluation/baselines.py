@@ -29,7 +29,7 @@ def measure_baselines(session: Session, ceilings: Ceilings, with_compile: bool) 
 
     found: dict[Variant, float] = {}
     reasons = []
-    with device_lock(session.device_name):
+    with device_lock(session.lock):
         session.reference.prepare(Prepare(seed=session.seeds.draw()))
         for slot in range(1, session.loaded.blueprint.slots):
             session.reference.prepare(Prepare(seed=session.seeds.draw(), redraw=False, slot=slot, expect=False))

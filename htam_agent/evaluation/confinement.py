@@ -42,6 +42,7 @@ MEANINGS = {
     "own-files": "a mount namespace: all read-only or empty but its folder, which is limited in size",
     "other-user": "a user of its own, which owns nothing else",
     "empty-environment": "none of the user's variables, keys or tokens",
+    "one-gpu": "no GPU but the one on which it is judged, and none at all on a processor",
     "own-folder": "it works in its own folder",
     "limits": "processor time, file size, processes and, on the CPU, memory",
     "no-capabilities": "none of root's powers",
@@ -59,6 +60,7 @@ READABLE_SYSTEM = (
 )  # fmt: skip
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 CUDA_DEVICES = ("/dev/nvidia*",)
+"""Of all GPUs."""
 
 
 class Cell(Letter):
@@ -69,6 +71,10 @@ class Cell(Letter):
     writable: list[str] = Field(default_factory=list)
     readable: list[str] = Field(default_factory=list)
     cuda: bool = False
+    gpu_files: list[str] = Field(default_factory=lambda: list(CUDA_DEVICES))
+    """Patterns of the device files that CUDA may open (visible.py)."""
+    gpu_missing: str = ""
+    """Why GPUs besides its own are not kept out; empty when they are."""
     environment: dict[str, str] = Field(default_factory=dict)
     cpu_seconds: int = 600
     file_bytes: int = 256 << 20
@@ -101,6 +107,7 @@ def confine(cell: Cell) -> tuple[list[str], list[str]]:
         ),
         "other-user": lambda: become_other_user(cell.folder, outer, readable),
         "empty-environment": lambda: _set_environment(cell),
+        "one-gpu": lambda: _see_one_gpu(cell),
         "own-folder": lambda: os.chdir(cell.folder),
         "limits": lambda: _set_limits(cell),
         "no-capabilities": drop_capabilities,
@@ -172,6 +179,12 @@ def _set_environment(cell: Cell) -> None:
     tempfile.tempdir = None  # found again from TMPDIR: the zygote may have looked before
 
 
+def _see_one_gpu(cell: Cell) -> None:
+    """The environment names the device already: CUDA reads it later, when this process first asks for it."""
+    if cell.gpu_missing:
+        raise OSError(cell.gpu_missing)
+
+
 def _set_limits(cell: Cell) -> None:
     limits = [
         (resource.RLIMIT_CORE, 0),
@@ -200,10 +213,16 @@ def _threads_of_user() -> int:
     return total
 
 
+def _gpu_files(cell: Cell) -> list[str]:
+    if not cell.cuda:
+        return []
+    return list(CUDA_DEVICES) if "one-gpu" in cell.off else cell.gpu_files
+
+
 def _apply_landlock(cell: Cell, readable: list[str]) -> None:
     restrict_files(
         readable=[*READABLE_SYSTEM, *readable, "/proc/self"],
-        devices=[*DEVICES, *(CUDA_DEVICES if cell.cuda else ())],
+        devices=[*DEVICES, *_gpu_files(cell)],
         # cuInit names its threads through /proc/self/task/*/comm and fails with error 304 where it cannot.
         renamable=["/proc/self"] if cell.cuda else [],
         writable=[cell.folder, *cell.writable],

@@ -112,11 +112,10 @@ class Evaluation:
     def _time(self, subject: Subject) -> None:
         session = self._session
         assert self._baselines is not None, "only a timed evaluation comes here"
-        device = session.device_name
         loaded = session.loaded
         cold = not session.warm_l2
         stateful = any(entry.changes for entry in loaded.blueprint.state)
-        with device_lock(device) as waited:
+        with device_lock(session.lock) as waited:
             subject.extend(waited)
             subject.stages.seconds["wait for the device"] = waited
             before = self._gpu_state()

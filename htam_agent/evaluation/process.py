@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ from htam_agent.evaluation.package_folders import package_folders
 
 PASSED_ON = (
     "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "XDG_CACHE_HOME", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH",
-    "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HTAM_CUDA_ARCH", "OMP_NUM_THREADS",
+    "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "HTAM_CUDA_ARCH", "OMP_NUM_THREADS",
 )  # fmt: skip
 """The only variables of the user's environment that reach the zygote: no key or token is among them."""
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(4 << 30), "MALLOC_TRIM_THRESHOLD_": str(4 << 30)}
@@ -64,14 +65,17 @@ def describe_exit(status: int | None) -> str:
 
 
 class Harness:
-    """A running zygote."""
+    """A running zygote. `visible`: the GPUs that its workers see, as CUDA_VISIBLE_DEVICES has them."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, visible: str = "") -> None:
         self._log = log
+        # Several builds are under way at once, each with a thread of its own that asks for a worker and ends it.
+        self._talking = threading.RLock()
         self._exits: dict[int, Report] = {}
         self._channels: list[Channel] = []
         self._control, theirs = Channel.pair()
         environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ} | ALLOCATOR
+        environment["CUDA_VISIBLE_DEVICES"] = visible
         # Where the package itself was found: it need not be installed.
         environment["PYTHONPATH"] = os.pathsep.join([str(Path(htam_agent.__path__[0]).parent), *package_folders()])
         with open(log, "ab") as output, theirs:
@@ -95,26 +99,29 @@ class Harness:
         """Forks a worker of this kind. Raises WorkerError when the zygote is dead."""
         hostile = kind == "candidate"
         ours, theirs = Channel.pair(hostile=hostile)
-        with theirs:
-            self._channels = [channel for channel in self._channels if channel.fileno() >= 0] + [ours]
-            self._send(Command(op=kind, log=str(log) if log else ""), [theirs.fileno()])
-        return Worker(self, self._await("started").pid, kind, ours)
+        with self._talking:
+            with theirs:
+                self._channels = [channel for channel in self._channels if channel.fileno() >= 0] + [ours]
+                self._send(Command(op=kind, log=str(log) if log else ""), [theirs.fileno()])
+            return Worker(self, self._await("started").pid, kind, ours)
 
     def kill(self, pid: int) -> Report | None:
         """Kills a worker and its process group, waits for its end and returns the report of it."""
-        if pid not in self._exits:
-            self._send(Command(op="kill", pid=pid))
-        return self.exit_of(pid, EXIT_SECONDS)
+        with self._talking:
+            if pid not in self._exits:
+                self._send(Command(op="kill", pid=pid))
+            return self.exit_of(pid, EXIT_SECONDS)
 
     def exit_of(self, pid: int, seconds: float) -> Report | None:
         """The report of a worker's death, waiting up to `seconds`; None when it lives on."""
         deadline = time.monotonic() + seconds
-        while pid not in self._exits:
-            try:
-                self._read(max(0.0, deadline - time.monotonic()))
-            except Silent:
-                return None
-        return self._exits[pid]
+        with self._talking:
+            while pid not in self._exits:
+                try:
+                    self._read(max(0.0, deadline - time.monotonic()))
+                except Silent:
+                    return None
+            return self._exits[pid]
 
     def close(self) -> None:
         """Ends the zygote and with it every worker; closing twice is fine."""

@@ -6,7 +6,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from htam_agent.evaluation.confinement import LAYERS, Cell
 from htam_agent.evaluation.judge import Reference
 from htam_agent.evaluation.messages import Loaded
 from htam_agent.evaluation.process import Harness
+from htam_agent.evaluation.visible import Visible
 from htam_agent.words import Policy, Precision, Protocol, Record
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ class Seeds:
 
 @dataclass(frozen=True)
 class Session:
-    """An open bench's processes and choices.
+    """An open bench's processes and choices. `index`: the CUDA device among those that this process sees;
+    `device_name`: what its workers call it.
 
     `protocol` decides, `protocols` are all that get a verdict. `descriptors`: the shared buffers' (inputs, state,
     outputs). `warm_l2`: on CUDA, data stay in the L2 from one timed call to the next.
@@ -82,8 +84,15 @@ class Session:
     spares: Spares
     warm_l2: bool = False
 
+    visible: Visible = field(default_factory=Visible)
+    """What the workers see of this machine's GPUs."""
     hangs: HangMemory | None = None
     """None: none is remembered."""
+
+    @property
+    def lock(self) -> str:
+        """The name of the lock of its device (timing.device_lock)."""
+        return "cpu" if self.device_name == "cpu" else f"cuda:{self.index}"
 
     def log(self, folder: Path, kind: str) -> Path:
         """An empty log of the candidate in `folder`, where the candidate itself cannot reach it by name."""
@@ -101,7 +110,9 @@ class Session:
         return Cell(
             folder=str(folder.resolve()),
             cuda=self.backend.name == "cuda",
-            environment=environment_in(folder, kernels or folder),
+            environment=environment_in(folder, kernels or folder) | {"CUDA_VISIBLE_DEVICES": self.visible.names},
+            gpu_files=list(self.visible.files),
+            gpu_missing=self.visible.missing,
             readable=[*_library_folders(), *([str(kernels.resolve())] if kernels else [])],
             off=list(confinement_off()),
             cpu_seconds=int(seconds * (threads + 1)) + 60,
@@ -137,7 +148,7 @@ def environment_in(folder: Path, kernels: Path) -> dict[str, str]:
     """The whole environment of a confined process: paths, and every cache inside its own folder."""
     home = folder.resolve()
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    passed = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES")
+    passed = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH")
     inside = {
         "HOME": home,
         "TMPDIR": home,

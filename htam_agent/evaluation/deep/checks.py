@@ -52,7 +52,7 @@ class DeepChecks:
     def counters(self) -> tuple[Found, list[KernelCounters]]:
         """Nsight Compute alone (for the profile)."""
         try:
-            with Workplace(self._session, self._compiled) as place, device_lock(self._session.device_name):
+            with Workplace(self._session, self._compiled) as place, device_lock(self._session.lock):
                 return self._counted(place, self._prepare(place, 0))
         except (HtamError, OSError) as error:
             return not_done("ncu", str(error)), []
@@ -63,7 +63,7 @@ class DeepChecks:
         if session.backend.name == "cpp":
             yield from self._on_cpu(place, prepared)
             return
-        with device_lock(session.device_name):
+        with device_lock(session.lock):
             shapes = self._shapes(place, prepared)
             found = shapes.run()
             yield found
