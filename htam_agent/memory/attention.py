@@ -5,29 +5,27 @@ and measurements are all shares, so that they can be averaged and none has to be
 
 **The formula.** For a direction d in state s after the path p (p1 the nearest step):
 
-    score(d) = ( n0 fit(d) + (n1 + W_d) value(d) + sum_j g^(j-1) c_j T(p_j, d) + sum_i u_i y_i )
-             / ( n0        + (n1 + W_d)          + sum_j g^(j-1) c_j           + sum_i u_i     )
-             - damping(d) + exploration(d)
+    score(d) = ( n0 fit(d) + (n1 + W_d) value(d) + sum_j g^(j-1) c_j T(p_j, d) )
+             / ( n0        + (n1 + W_d)          + sum_j g^(j-1) c_j           ) - damping(d) + exploration(d)
 
 - `fit(d)` = SYMPTOM_SHARE x how well d answers the bottleneck (Direction.symptoms), worth n0 = SYMPTOM_COUNTS
   observations: the static prior given the state. Before anything was profiled the bottleneck is unknown; then it is
   what d says for `unknown`, or the mean of what it says.
 - `value(d)` = t log(mean exp(v_k / t)) over the OFFERED best of d's strategies that may be used now: a soft maximum
-  with the temperature t = TEMPERATURE. v_k is the posterior mean of strategy k (posterior.py): its prior, averaged with
-  its own measured shares, each weighed by attention over states (evidence.py) and the guard (guard.py). W_d is the sum
-  of those weights, n1 = STRATEGY_COUNTS. Why soft: the highest of several uncertain numbers is on average too
-  high, and repairs take the next ones too. Why the logarithm of the mean: it lies between mean and maximum and never
-  falls when a v_k rises, which the average weighted by exp(v_k / t) does. Why of a few only: a direction loses nothing
-  by poor strategies that nobody would be offered.
+  with the temperature t = TEMPERATURE. v_k is the posterior mean of strategy k (posterior.py): its prior, shifted by
+  what its siblings did (siblings.py), averaged with its own measured shares, each weighed by attention over states
+  (evidence.py) and the guard (guard.py). W_d is the sum of the weights of d's experiences, n1 = STRATEGY_COUNTS. Those
+  of strategies that are used up or do not apply count USED_UP; those of another backend have no strategy here at all,
+  and reach d through the siblings' shift alone: transfer between backends is at the level of directions.
+  Why soft: the highest of several uncertain numbers is on average too high, and repairs take the next ones too. Why the
+  logarithm of the mean: it lies between mean and maximum and never falls when a v_k rises, which the average weighted
+  by exp(v_k / t) does. Why of a few only: a direction loses nothing by poor strategies that nobody would be offered.
 - `T(p_j, d)` is the transition's prior, averaged with the measured shares of the steps that went from p_j to d; the
   prior is worth the pseudo-counts c_j that its author gave. Those means are derived from experiences, pairwise, so that
   they cannot tear and need O(|V|^2) records at most. g = POSITION_DECAY: each step further back weighs half, since the
   kernel at hand was shaped most by the last step. At the first step the transitions out of START speak. A pair that
   nobody described counts what was measured, at most MEASURED_COUNTS; one that nobody described or measured says
   nothing. Evidence moves T, not its weight c_j: a step is counted as evidence once, in value(d).
-- experiences i of d that belong to no strategy on offer: y_i the share that was closed, u_i the weight as above. Those
-  of strategies that are used up or do not apply count USED_UP. Those of another backend have no strategy here at all:
-  so transfer between backends is at the level of directions only.
 - `damping`: a step of this run that chose d and closed nothing takes DAMPING x g^(j-1) off, j its distance. What just
   failed here fails again more likely than the average over all tasks says.
 - `exploration`: Thompson sampling. One draw for each strategy, v_k + N(0, EXPLORATION_SPREAD^2 / (its counts)), and one
@@ -56,7 +54,7 @@ from htam_agent.memory.explaining import weighed_most, why_direction
 from htam_agent.memory.index import Memory
 from htam_agent.memory.model import Direction, ScoredDirection, ScoreTerm, SelectionState
 from htam_agent.memory.modes import draws_directions, is_flat
-from htam_agent.memory.posterior import EXPLORATION_SPREAD, Posterior, mean_and_counts, posterior, usable
+from htam_agent.memory.posterior import EXPLORATION_SPREAD, Posterior, posterior, usable
 from htam_agent.memory.preconditions import applicable
 from htam_agent.memory.retrieval import retrieve_strategies, shuffled
 from htam_agent.memory.share import share_closed
@@ -118,13 +116,8 @@ def soft_maximum(values: Sequence[float]) -> float:
 def _scored(state: SelectionState, direction: Direction, known: Posterior, memory: Memory) -> ScoredDirection:
     places = known.places[direction.id]
     rows = np.flatnonzero(known.attended.codes[DIRECTION] == memory.evidence.code(direction.id))
-    elsewhere = rows[known.column[rows] < 0]
-    terms = [_fit(state, direction), _value(known, places)]
+    terms = [_fit(state, direction), _value(known, places, rows)]
     terms += transition_terms(state, direction.id, known, rows, memory)
-    mean, counts = mean_and_counts(known.weights[elsewhere], known.attended.shares[elsewhere])
-    if counts:
-        detail = f"in {len(elsewhere)} steps with strategies that are not on offer here"
-        terms.append(ScoreTerm(name="elsewhere", share=mean, counts=counts, detail=detail))
     off = damping(state, direction.id)
     if off:
         terms.append(ScoreTerm(name="damping", share=-off, detail="since it closed nothing earlier in this run"))
@@ -165,12 +158,12 @@ def _fit(state: SelectionState, direction: Direction) -> ScoreTerm:
     return ScoreTerm(name="fit", share=SYMPTOM_SHARE * fit, counts=SYMPTOM_COUNTS, detail=detail)
 
 
-def _value(known: Posterior, places: list[int]) -> ScoreTerm:
+def _value(known: Posterior, places: list[int], rows: NDArray[np.intp]) -> ScoreTerm:
     expected: list[float] = known.expected[places].tolist()
     highest = max(expected)
     best = known.strategies[places[expected.index(highest)]]
     detail = f"by its strategies, of which {best.id} promises most ({highest:.2f})"
-    counts = STRATEGY_COUNTS + math.fsum(known.counts[places].tolist())
+    counts = STRATEGY_COUNTS + math.fsum(known.weights[rows].tolist())
     return ScoreTerm(name="strategies", share=soft_maximum(expected), counts=counts, detail=detail)
 
 

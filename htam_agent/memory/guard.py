@@ -4,13 +4,15 @@ What was learned on other tasks helps most of the time, and now and then mislead
 Robust-KBench three of four operators gained from the memory, and Cross Entropy became slower than from a cold start.
 The state vectors of two tasks may be alike while one strategy suits only one of them. Two things stand against that.
 
-**A cap.** All experiences of one strategy that come from one source (a task on a device) count at most FOREIGN_COUNTS
-for another task: steps of one task share its peculiarities, so that the hundredth repeats what the third said. Of the
-task at hand, on this device, each counts fully. So a few own measurements outweigh any one source.
+**Two caps.** The experiences of one strategy that come from one source (a task on a device) count at most SOURCE_COUNTS
+for another task, and those of all other sources together at most FOREIGN_COUNTS: steps of one task share its
+peculiarities, so that the hundredth repeats what the third said, and however well the mean over all tasks is known, the
+task at hand differs from it. Of the task at hand, on this device, each step counts fully. So a few own measurements
+outweigh any number of others.
 
 **Trust.** Every source is asked how well it predicts what others measured (leave one source out). For a strategy with
-the prior p, n0 = PRIOR_COUNTS, and a source whose experiences count W with the mean share m, the source's word is the
-posterior mean q = p + W / (n0 + W) * (m - p). Where another source, or the task itself, measured y, including the word
+the prior p, n0 = PRIOR_COUNTS, and a source whose experiences count W (after its own cap) with the mean share m, its
+word is the posterior mean q = p + W / (n0 + W) * (m - p). Where another source, or the task itself, measured y, including the word
 changed the squared error of the prediction by
 
     gain = (y - p)^2 - (y - q)^2
@@ -47,12 +49,15 @@ PRIOR_COUNTS = 2.0
 UNKNOWN_PRIOR = 0.2
 """Of a strategy that experiences name and the memory no longer holds: the default of Strategy.prior."""
 
-FOREIGN_COUNTS = 3.0
-"""With outcomes that spread 0.35 within a task and 0.2 between tasks, infinitely many steps of one task say as much of
-another task as (0.35 / 0.2)^2 = 3 independent ones."""
-
 SPREAD = 0.35
 """Standard deviation of what one strategy closes in alike states: it fails, or closes a half."""
+
+FOREIGN_COUNTS = 3.0
+"""All other sources together, of one strategy. Tasks alike differ by 0.2 (standard deviation) in what a strategy closes:
+were the mean over all tasks known exactly, it would say as much of one task as (SPREAD / 0.2)^2 = 3 of its own steps."""
+
+SOURCE_COUNTS = 1.5
+"""One other source, of one strategy. It and the task at hand both differ from the mean: SPREAD^2 / (2 * 0.2^2)."""
 
 ROUNDING = 1e-9
 """A weight below this is what a subtraction left over."""
@@ -79,7 +84,7 @@ class _Cells:
     own: NDArray[np.bool_]
     steps: NDArray[np.float64]
     counts: NDArray[np.float64]
-    """Weight after the cap."""
+    """Weight after the cap of one source."""
     surprise: NDArray[np.float64]
     """Mean share minus the strategy's prior."""
 
@@ -88,7 +93,7 @@ def judged(attended: Attended, evidence: Evidence, strategies: Mapping[str, Stra
     """Weights and trust of attended experiences."""
     if not len(attended):
         return Judged(attended.weights, attended.weights)
-    sources = _numbered(attended.codes[TASK], attended.codes[DEVICE])
+    sources = numbered(attended.codes[TASK], attended.codes[DEVICE])
     cells, cell, capped = _cells(attended, sources, evidence, strategies)
     trust = _trust(cells)[sources]
     trust[attended.own] = 1.0
@@ -98,17 +103,16 @@ def judged(attended: Attended, evidence: Evidence, strategies: Mapping[str, Stra
 def _cells(
     attended: Attended, sources: NDArray[np.intp], evidence: Evidence, strategies: Mapping[str, Strategy]
 ) -> tuple[_Cells, NDArray[np.intp], NDArray[np.float64]]:
-    """The cells, the cell of each experience [n], and the cap of each cell [cells]."""
+    """The cells, the cell of each experience [n], and what both caps leave of each cell's weight, 0 to 1 [cells]."""
     codes = attended.codes[STRATEGY]
-    strategy = _numbered(codes, codes)
+    strategy = numbered(codes, codes)
     _, named = np.unique(strategy, return_index=True)
-    known = [strategies.get(evidence.text(code)) for code in codes[named].tolist()]
-    prior = np.array([UNKNOWN_PRIOR if one is None else one.prior for one in known])
-    cell = _numbered(sources, strategy)
+    prior = priors_of(codes[named], evidence, strategies)
+    cell = numbered(sources, strategy)
     counts = sums(cell, attended.weights)
     _, first = np.unique(cell, return_index=True)
     own = attended.own[first]
-    capped = np.where(own, 1.0, np.minimum(1.0, FOREIGN_COUNTS / counts))
+    capped = np.where(own, 1.0, np.minimum(1.0, SOURCE_COUNTS / counts))
     cells = _Cells(
         source=sources[first],
         strategy=strategy[first],
@@ -117,7 +121,15 @@ def _cells(
         counts=counts * capped,
         surprise=sums(cell, attended.weights * attended.shares) / counts - prior[strategy[first]],
     )
-    return cells, cell, capped
+    foreign = _of_strategy(cells, np.where(own, 0.0, cells.counts))
+    together = np.minimum(1.0, np.divide(FOREIGN_COUNTS, foreign, out=np.ones_like(foreign), where=foreign > 0.0))
+    return cells, cell, capped * np.where(own, 1.0, together)
+
+
+def priors_of(codes: NDArray[np.int32], evidence: Evidence, strategies: Mapping[str, Strategy]) -> NDArray[np.float64]:
+    """Prior of the strategy of each code."""
+    known = [strategies.get(evidence.text(code)) for code in codes.tolist()]
+    return np.array([UNKNOWN_PRIOR if one is None else one.prior for one in known], dtype=np.float64)
 
 
 def _trust(cells: _Cells) -> NDArray[np.float64]:
@@ -154,7 +166,7 @@ def sums(number: NDArray[np.intp], values: NDArray[np.float64], size: int = 0) -
     return np.asarray(np.bincount(number, values, minlength=size), dtype=np.float64)
 
 
-def _numbered(first: NDArray[np.integer], second: NDArray[np.integer]) -> NDArray[np.intp]:
+def numbered(first: NDArray[np.integer], second: NDArray[np.integer]) -> NDArray[np.intp]:
     """A number from 0 for each different pair, in the order in which they occur: sums over them are then taken in an
     order that does not depend on the codes, which follow the order of storing."""
     pairs = (first.astype(np.int64) << 32) | (second.astype(np.int64) & 0xFFFFFFFF)

@@ -142,7 +142,7 @@ class Experience(Record):
     """UTC, ISO 8601."""
 
 
-TermName = Literal["fit", "strategies", "transition", "elsewhere", "damping", "exploration", "draw"]
+TermName = Literal["fit", "strategies", "transition", "damping", "exploration", "draw"]
 
 
 class ScoreTerm(Record):

@@ -17,6 +17,7 @@ from htam_agent.memory.guard import PRIOR_COUNTS, judged, sums
 from htam_agent.memory.index import Memory
 from htam_agent.memory.model import SelectionState, Strategy
 from htam_agent.memory.preconditions import applicable
+from htam_agent.memory.siblings import shifts_of
 
 USED_UP = 0.25
 """What a step with a strategy that cannot be used now (tried, in the kernel already, not applicable) counts for its
@@ -31,13 +32,15 @@ EXPLORATION_SPREAD = 0.06
 class Posterior:
     """The k strategies that may be used, and the n experiences that count.
 
-    A strategy's expectation is (PRIOR_COUNTS * prior + sum of w * y) / (PRIOR_COUNTS + sum of w) over its own
-    experiences on this backend, with the weights w of attention, cap and trust, and shares y.
+    A strategy's expectation is (PRIOR_COUNTS * (prior + shift) + sum of w * y) / (PRIOR_COUNTS + sum of w) over its
+    own experiences on this backend, with the weights w of attention, cap and trust, and shares y. The shift is what the
+    other strategies of its direction did beyond or below their priors (siblings.py).
     """
 
     strategies: list[Strategy]
     """By id, [k]."""
     priors: NDArray[np.float64]
+    shifts: NDArray[np.float64]
     counts: NDArray[np.float64]
     """Sum of the weights of each strategy's experiences, [k]."""
     totals: NDArray[np.float64]
@@ -111,17 +114,20 @@ def _posterior(state: SelectionState, memory: Memory) -> Posterior:
     priors = np.array([strategy.prior for strategy in strategies])
     counts = sums(column[own], found.weights[own], size)
     totals = sums(column[own], found.weights[own] * attended.shares[own], size)
+    weights = np.where(here & ~own, USED_UP * found.weights, found.weights)
+    shifts = shifts_of(attended, weights, column, strategies, memory)
     return Posterior(
         strategies=strategies,
         priors=priors,
+        shifts=shifts,
         counts=counts,
         totals=totals,
         steps=np.bincount(column[own], minlength=size),
         attended=attended,
         column=column,
-        weights=np.where(here & ~own, USED_UP * found.weights, found.weights),
+        weights=weights,
         trust=found.trust,
-        expected=(PRIOR_COUNTS * priors + totals) / (PRIOR_COUNTS + counts),
+        expected=(PRIOR_COUNTS * (priors + shifts) + totals) / (PRIOR_COUNTS + counts),
         explored=_explored(state, strategies, counts),
         places=places,
     )

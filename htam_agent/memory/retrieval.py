@@ -84,8 +84,10 @@ def _likeness(state: SelectionState, strategies: Sequence[Strategy], memory: Mem
 
 
 def _words(known: Posterior, place: int, score: float, bonus: float, holding: int, explored: float) -> str:
-    prior, counts = float(known.priors[place]) + bonus, float(known.counts[place])
+    prior, counts, shift = float(known.priors[place]) + bonus, float(known.counts[place]), float(known.shifts[place])
     why = f"{score:.2f} of the remaining gap expected: {prior:.2f} by fit ({holding} preconditions hold)"
+    if shift:
+        why += f", {shift:+.2f} by what its direction's other strategies did"
     if counts:
         mean = float(known.totals[place]) / counts
         why += f", measured {mean:+.2f} on average in {known.steps[place]} steps like this ({counts:.1f} counts)"
