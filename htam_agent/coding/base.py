@@ -9,7 +9,7 @@ from pydantic import Field
 from htam_agent.coding.plan import Plan
 from htam_agent.memory.model import Direction, ScoredStrategy
 from htam_agent.operator import OperatorProfile
-from htam_agent.verdict import Ceilings, DeviceFacts, Failure, ProfileResult, Times
+from htam_agent.verdict import Ceilings, DeviceFacts, Failure, Interval, ProfileResult, Times
 from htam_agent.words import Backend, Policy, Precision, Record
 
 
@@ -20,6 +20,9 @@ class BestSoFar(Record):
     plan: Plan | None
     times_ms: Times
     profile: ProfileResult | None = None
+    speedup: float | None = None
+    """Over the best baseline, measured beside it."""
+    interval: Interval | None = None
 
 
 class CodeRequest(Record):
@@ -37,6 +40,8 @@ class CodeRequest(Record):
     """None: the memory mode gives the coder no direction."""
     direction_why: str = ""
     strategies: list[ScoredStrategy]
+    baselines: Times | None = None
+    """What was measured before the first step: the times to beat."""
     best: BestSoFar | None = None
     history: list[str] = Field(default_factory=list)
     """One line for each earlier step: direction, strategy, verdict, speedup."""

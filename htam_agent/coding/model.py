@@ -10,7 +10,7 @@ from htam_agent.coding.chat import Answer, Chat, Message, Role
 from htam_agent.coding.parsing import Parsed, parse_answer
 from htam_agent.coding.plan import Plan
 from htam_agent.coding.prompting import Prompts, fenced
-from htam_agent.coding.values import common_values, generate_values, no_file_values, repair_values
+from htam_agent.coding.values import code_values, common_values, no_file_values, repair_values
 from htam_agent.operator import OperatorProfile
 from htam_agent.words import Backend
 
@@ -61,7 +61,7 @@ class ModelCoder:
         prompts = self.prompts()
         return [
             ("system", prompts.render("system", common_values(request))),
-            ("human", prompts.render("generate", generate_values(request))),
+            ("human", prompts.render("code", code_values(request))),
         ]
 
     def _converse(self, role: Role, request: CodeRequest, messages: list[Message], fallback: str = "") -> Code:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from htam_agent.backends.occupancy import limits_of
 from htam_agent.coding.assembly import LAUNCHER_NAME, without_launcher
 from htam_agent.coding.base import BestSoFar, CodeRequest, RepairRequest
 from htam_agent.coding.parsing import SOURCE_CONSTANT
@@ -15,10 +18,13 @@ TIME_WORDS = {
     "compile": "torch.compile",
     "best": "the baseline to beat",
 }
-SHOWN_STRATEGIES = 6
+SHOWN_STRATEGIES = 5
 BLOCK_CHARACTERS = 2500
 GRAPH_NODES = 80
 EVIDENCE_CHARACTERS = 6000
+REASON_CHARACTERS = 2000
+NOISY = 3.0
+"""High over low end of an interval, from which a measured ratio tells little."""
 
 
 def common_values(request: CodeRequest) -> dict[str, object]:
@@ -31,68 +37,147 @@ def common_values(request: CodeRequest) -> dict[str, object]:
     }
 
 
-def generate_values(request: CodeRequest) -> dict[str, object]:
-    """Variables of generate.md."""
-    operator = request.operator
+def code_values(request: CodeRequest) -> dict[str, object]:
+    """Variables of the prompt `code`."""
+    operator, device = request.operator, request.device
     return {
         **common_values(request),
         "task_source": request.task_source,
-        "operator": {
-            "name": operator.name,
-            "operator_class": operator.operator_class,
-            "operators": operator.operators,
-            "inputs": [tensor_words(tensor, prefix="input ") for tensor in operator.inputs],
-            "parameters": [tensor_words(tensor) for tensor in operator.parameters],
-            "buffers": [tensor_words(tensor) for tensor in operator.buffers],
-            "outputs": [tensor_words(tensor) for tensor in operator.outputs],
-            "unavoidable_bytes": operator.unavoidable_bytes,
-            "operations": operator.operations,
-            "training": operator.training,
-            "random": operator.random,
-            "untraceable": operator.untraceable or "",
-        },
+        "operator": operator_values(operator),
         "graph": graph_words(operator),
-        "device": request.device.model_dump(mode="json"),
+        "device": device.model_dump(mode="json"),
+        "simd": device.libraries.get("simd", ""),
+        "limits": _limits(device.architecture) if request.backend == "cuda" else "",
         "ceilings": _ceilings(request),
         "floor_ms": _floor(request),
+        "target": target_words(request),
         "precision": request.precision,
         "policy": request.policy,
-        "direction": request.direction.model_dump(mode="json") if request.direction else None,
+        "direction": _direction(request),
         "direction_why": request.direction_why,
         "strategies": [_strategy(scored) for scored in request.strategies[:SHOWN_STRATEGIES]],
         "best": _best(request.best, request),
         "history": request.history,
         "step": request.step,
         "index": request.index,
+        "shortened": [],
     }
 
 
+def operator_values(operator: OperatorProfile) -> dict[str, object]:
+    """The traced operator; `facts` says all of it in lines."""
+    values: dict[str, object] = {
+        "name": operator.name,
+        "operator_class": operator.operator_class,
+        "operators": operator.operators,
+        "inputs": [tensor_words(tensor, prefix="input ") for tensor in operator.inputs],
+        "parameters": [tensor_words(tensor) for tensor in operator.parameters],
+        "buffers": [tensor_words(tensor) for tensor in operator.buffers],
+        "outputs": [tensor_words(tensor) for tensor in operator.outputs],
+        "unavoidable_bytes": operator.unavoidable_bytes,
+        "operations": operator.operations,
+        "training": operator.training,
+        "random": operator.random,
+        "untraceable": operator.untraceable or "",
+    }
+    return {**values, "facts": "\n".join(_operator_lines(operator, values))}
+
+
+def _operator_lines(operator: OperatorProfile, values: dict[str, object]) -> Iterator[str]:
+    for name, title in (
+        ("inputs", "inputs of forward, in order"),
+        ("parameters", "parameters"),
+        ("buffers", "buffers"),
+        ("outputs", "outputs"),
+    ):
+        words = values[name]
+        if isinstance(words, list) and (words or name == "inputs"):
+            yield f"{title}: {'; '.join(words) or 'none'}"
+    yield f"class: {operator.operator_class}; PyTorch operators: {', '.join(operator.operators)}"
+    megabytes, operations = f"{operator.unavoidable_bytes / 1e6:.4g}", f"{operator.operations / 1e6:.4g}"
+    yield f"at least {megabytes} MB must move, and {operations} million operations must be done"
+    if operator.training and (operator.buffers or operator.random):
+        yield "it runs in training mode (module.training is true)"
+    if operator.random:
+        yield "it draws random numbers"
+    if operator.untraceable:
+        yield f"it could not be traced: {operator.untraceable}"
+
+
+def target_words(request: CodeRequest) -> str:
+    """What is to be beaten, and what cannot be: baselines and floor in milliseconds."""
+    times = request.baselines
+    floor = _floor(request)
+    parts = []
+    if times is not None and times.best is not None:
+        others = [
+            f"{TIME_WORDS[name]} {value:.4g} ms"
+            for name, value in times
+            if value is not None and name in ("eager", "eager_tf32", "compile")
+        ]
+        parts.append(f"To beat: {times.best:.4g} ms, the fastest of {', '.join(others) or 'the baselines'}.")
+    if floor is not None:
+        parts.append(f"The floor, which no kernel for this operator beats: about {floor:.4g} ms.")
+    return " ".join(parts)
+
+
+def _direction(request: CodeRequest) -> dict[str, object] | None:
+    """None: no direction was chosen (a memory mode without one)."""
+    direction = request.direction
+    if direction is None:
+        return None
+    lines = [f"{direction.id}: {direction.title}", direction.intent]
+    if request.direction_why:
+        lines.append(f"Chosen because: {request.direction_why}")
+    return {**direction.model_dump(mode="json"), "words": "\n".join(lines)}
+
+
+def _limits(architecture: str) -> str:
+    """What a multiprocessor holds, in words; empty for an architecture that is not known."""
+    limits = limits_of(architecture)
+    if limits is None:
+        return ""
+    return (
+        f"a block has at most 1024 threads and {limits.shared_bytes_per_block >> 10} KB of shared memory, a "
+        f"multiprocessor {limits.threads} threads, {limits.shared_bytes >> 10} KB and 65536 registers"
+    )
+
+
 def repair_values(request: RepairRequest) -> dict[str, object]:
-    """Variables of repair.md."""
+    """Variables of the prompt `repair`."""
     failure = request.failure
     return {
         **common_values(request.request),
         "kind": failure.kind,
         "stage": failure.stage,
-        "reason": failure.reason,
+        "reason": failure.reason[:REASON_CHARACTERS],
+        "cause": failure.cause,
         "evidence": failure.evidence[:EVIDENCE_CHARACTERS],
+        "difference": failure.difference.words() if failure.difference is not None else "",
         "attempt": request.attempt,
         "tried": request.tried,
         "problem": "",
+        "cut_off": False,
+        "ending": "",
     }
 
 
-def no_file_values(request: CodeRequest, problem: str, attempt: int) -> dict[str, object]:
-    """Variables of repair.md after an answer without a usable file."""
+def no_file_values(request: CodeRequest, problem: str, attempt: int, ending: str = "") -> dict[str, object]:
+    """Variables of the prompt `repair` after an answer without a usable file. `ending`: the last lines of an answer
+    that was cut off and is to be gone on with."""
     return {
         **common_values(request),
         "kind": "answer",
         "stage": "",
         "reason": "",
+        "cause": "unknown",
         "evidence": "",
+        "difference": "",
         "attempt": attempt,
         "tried": [],
         "problem": problem,
+        "cut_off": bool(ending),
+        "ending": ending,
     }
 
 
@@ -165,14 +250,23 @@ def _strategy(scored: ScoredStrategy) -> dict[str, object]:
     block = strategy.block.strip()
     if len(block) > BLOCK_CHARACTERS:
         block = block[:BLOCK_CHARACTERS] + "\n[shortened]"
+    edit = {name: value for name, value in strategy.edit.model_dump(mode="json").items() if value is not None}
+    lines = [f"{strategy.id}: {strategy.title}", strategy.how]
+    if scored.why:
+        lines.append(f"Why here: {scored.why}")
+    if strategy.pitfalls:
+        lines.append(f"Pitfalls: {'; '.join(pitfall.rstrip('.') for pitfall in strategy.pitfalls)}.")
+    if edit:
+        lines.append(f"Plan: {', '.join(f'{name} = {value}' for name, value in edit.items())}")
     return {
         "id": strategy.id,
         "title": strategy.title,
         "how": strategy.how,
         "why": scored.why,
-        "edit": {name: value for name, value in strategy.edit.model_dump(mode="json").items() if value is not None},
+        "edit": edit,
         "block": block,
         "pitfalls": strategy.pitfalls,
+        "words": "\n".join(lines),
     }
 
 
@@ -191,4 +285,29 @@ def _best(best: BestSoFar | None, request: CodeRequest) -> dict[str, object] | N
         "registers": profile.registers if profile else None,
         "spill_bytes": profile.spill_bytes if profile else None,
         "occupancy_percent": round(100 * profile.occupancy) if profile and profile.occupancy is not None else None,
+        "standing": "\n".join(_standing(best, _floor(request))),
     }
+
+
+def _standing(best: BestSoFar, floor: float | None) -> Iterator[str]:
+    """How far the best kernel is from what it is measured against, and what bounds it."""
+    time_ms, profile = best.times_ms.candidate, best.profile
+    if time_ms is not None:
+        far = f", {time_ms / floor:.3g} times the floor of {floor:.4g} ms" if floor else ""
+        yield f"It takes {time_ms:.4g} ms{far}."
+    ratio = best.speedup
+    if ratio is None and time_ms and best.times_ms.best:
+        ratio = best.times_ms.best / time_ms
+    if ratio is not None:
+        spread = f" (measured between {best.interval.low:.3g} and {best.interval.high:.3g})" if best.interval else ""
+        side = "faster than" if ratio >= 1 else "slower than"
+        factor = ratio if ratio >= 1 else 1 / ratio
+        yield f"It is {factor:.3g} times {side} the baseline to beat{spread}."
+        if best.interval and best.interval.high > NOISY * best.interval.low:
+            yield "The machine was busy: this figure says little, and so does the diagnosis."
+    if profile is not None and profile.diagnosis:
+        yield f"Diagnosis ({profile.bottleneck}): {profile.diagnosis}"
+    if profile is not None and profile.registers is not None:
+        occupancy = f", occupancy {profile.occupancy:.0%}" if profile.occupancy is not None else ""
+        limit = f" (limited by {profile.limited_by})" if profile.limited_by and occupancy else ""
+        yield f"Registers {profile.registers}, spilled bytes {profile.spill_bytes}{occupancy}{limit}."

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from htam_agent.coding.base import BestSoFar, Code, CodeRequest, RepairRequest
 from htam_agent.graph.ablation import shows_direction, told_direction
 from htam_agent.memory.model import SelectionState
-from htam_agent.verdict import ProfileResult
+from htam_agent.verdict import ProfileResult, RunResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -64,6 +64,7 @@ def code_request(state: State, context: Context, session: Session, candidate: Ca
         direction=told_direction(context, draft.direction),
         direction_why=draft.why if shows_direction(context.options) else "",
         strategies=[known[name] for name in draft.strategies if name in known],
+        baselines=session.baselines,
         best=_best_so_far(state, session),
         history=[past.line for past in state.get("past", [])],
         step=draft.step,
@@ -114,11 +115,14 @@ def _best_so_far(state: State, session: Session) -> BestSoFar | None:
     if code is None:
         return None
     folder = session.folder.candidate(best.step, best.index, best.attempt).relative_to(session.folder.root)
+    judged = session.folder.read(f"{folder}/run.json", RunResult)
     return BestSoFar(
         source=code.source,
         plan=code.plan,
         times_ms=session.baselines.model_copy(update={"candidate": best.time_ms}),
         profile=session.folder.read(f"{folder}/profile.json", ProfileResult),
+        speedup=best.speedup.best,
+        interval=judged.interval if judged is not None else None,
     )
 
 

@@ -26,19 +26,29 @@ def invoke(*arguments: str) -> Result:
 def test_list_names_each_prompt_and_its_file() -> None:
     result = invoke("list")
     assert result.exit_code == 0, result.output
-    assert [line.split()[0] for line in result.output.splitlines()] == ["system", "generate", "repair"]
+    assert [line.split()[0] for line in result.output.splitlines()] == [
+        "system-cpp", "system-cuda", "code-cpp", "code-cuda", "repair-cpp", "repair-cuda", "direct",
+    ]  # fmt: skip
     shown = json.loads(invoke("list", "--json").output)
     assert shown["schema"] == "htam.prompts/1"
     assert {prompt["origin"] for prompt in shown["prompts"]} == {"built-in"}
-    assert "direction" in shown["prompts"][1]["variables"]
+    assert "direction" in shown["prompts"][2]["variables"]
 
 
 def test_show_prints_the_text(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "repair.md").write_text("Mend {{ reason }}.\n")
     assert invoke("show", "repair", "--prompts", str(tmp_path / "mine")).output == "Mend {{ reason }}.\n"
-    shown = json.loads(invoke("show", "generate", "--json").output)
-    assert "## The operator" in shown["text"]
+    shown = json.loads(invoke("show", "code", "--backend", "cpp", "--json").output)
+    assert "## The device" in shown["text"]
+    assert shown["prompt"]["name"] == "code-cpp"
+    assert shown["rendered"] is None
+
+
+def test_show_renders_an_example() -> None:
+    text = invoke("show", "code-cuda", "--rendered").output
+    assert "class Model(nn.Module)" in text
+    assert "{%" not in text
 
 
 def test_the_setting_names_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +61,14 @@ def test_the_setting_names_the_folder(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_check_passes_for_the_built_in_prompts() -> None:
     result = invoke("check")
     assert result.exit_code == 0, result.output
-    assert result.output.count("ok") == 3
+    assert result.output.count("ok, about") == 7
+
+
+def test_check_tells_sizes_and_parts() -> None:
+    shown = json.loads(invoke("check", "--json").output)
+    sizes = {prompt["name"]: prompt["tokens"] for prompt in shown["prompts"]}
+    assert all(50 < size < 2000 for size in sizes.values()), sizes
+    assert all("parts/rules.md (built-in)" in prompt["parts"] for prompt in shown["prompts"][2:4])
 
 
 @pytest.mark.parametrize("text", ["{{ nothing }}", "{% if %}", "{{ tried[7] }}"])

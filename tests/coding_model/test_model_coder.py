@@ -145,7 +145,7 @@ def test_the_endpoints_failure_is_a_model_error() -> None:
 
 def test_a_prompt_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     model_coder("http://127.0.0.1:9/v1").prompts()
-    (tmp_path / "generate.md").write_text("{{ nonsense }}")
+    (tmp_path / "code.md").write_text("{{ nonsense }}")
     with pytest.raises(SettingsError, match="nonsense"):
         model_coder("http://127.0.0.1:9/v1", tmp_path).prompts()
 

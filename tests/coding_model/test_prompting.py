@@ -15,7 +15,7 @@ from htam_agent.coding.assembly import assemble
 from htam_agent.coding.examples import example_request, render_examples
 from htam_agent.coding.parsing import fenced_blocks, parse_answer
 from htam_agent.coding.prompting import NAMES, Prompts, fenced
-from htam_agent.coding.values import generate_values, tensor_words
+from htam_agent.coding.values import code_values, tensor_words
 from htam_agent.errors import SettingsError
 from htam_agent.evaluation.policy import inspect_source
 from htam_agent.operator import TensorInfo
@@ -27,7 +27,7 @@ def rendered() -> dict[str, str]:
 
 
 def test_the_first_prompt_holds_what_a_coder_needs(rendered: dict[str, str]) -> None:
-    text = rendered["generate-first-cpp"]
+    text = rendered["code-first-cpp"]
     for said in (
         "class Model(nn.Module)", "float32 [1024, 1024]", "aten.relu", "8.389 MB", "a processor", "10 GB/s", "floor",
         "own-kernels-only", "Move bytes in wide pieces.", "the kernel waits for memory", "wide-loads",
@@ -38,11 +38,11 @@ def test_the_first_prompt_holds_what_a_coder_needs(rendered: dict[str, str]) -> 
 
 
 def test_later_prompts_hold_the_best_kernel_and_the_history(rendered: dict[str, str]) -> None:
-    text = rendered["generate-later-cpp"]
+    text = rendered["code-later-cpp"]
     for said in (
-        "this kernel 1",
-        "the baseline to beat 2",
-        "50 %",
+        "It takes 1 ms",
+        "2 times faster than the baseline to beat",
+        "measured between 1.9 and 2.1",
         "Bound by memory.",
         "CPP_SRC = ''",
         "correct, 1.2x",
@@ -59,8 +59,8 @@ def test_each_backend_reads_its_own_contract(rendered: dict[str, str]) -> None:
 
 
 def test_the_repair_prompt_carries_the_evidence(rendered: dict[str, str]) -> None:
-    assert "at [0, 3]: 1 instead of 2" in rendered["repair-cpp"]
-    assert "results differ" in rendered["repair-cpp"]
+    assert "at [0, 3]: 1 instead of 2" in rendered["repair-boundary-cpp"]
+    assert "results differ" in rendered["repair-boundary-cpp"]
 
 
 def test_no_prompt_shows_a_hole(rendered: dict[str, str]) -> None:
@@ -72,11 +72,36 @@ def test_no_prompt_shows_a_hole(rendered: dict[str, str]) -> None:
 
 def test_a_users_prompt_wins_file_by_file(tmp_path: Path) -> None:
     (tmp_path / "repair.md").write_text("Mend it: {{ reason }}")
+    (tmp_path / "code-cuda.md").write_text("CUDA, please. {% include 'parts/rules.md' %}")
     prompts = Prompts(tmp_path)
     assert {name: file.origin for name, file in prompts.files.items()} == {
-        "system": "built-in", "generate": "built-in", "repair": "user",
+        "system-cpp": "built-in", "system-cuda": "built-in", "code-cpp": "built-in", "code-cuda": "user",
+        "repair": "user", "direct": "built-in",
     }  # fmt: skip
-    assert render_examples(prompts)["repair-cpp"] == "Mend it: outputs differ\n"
+    rendered = render_examples(prompts)
+    assert rendered["repair-values-cpp"] == rendered["repair-values-cuda"] == "Mend it: x1 #1: outputs differ\n"
+    assert rendered["code-first-cuda"].startswith("CUDA, please. Precision")
+    assert rendered["code-first-cpp"].startswith("# Step 1")
+
+
+def test_a_users_part_wins_in_every_prompt_that_includes_it(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "rules.md").write_text("Rules of our house ({{ policy }}).")
+    prompts = Prompts(tmp_path)
+    assert "Rules of our house (own-kernels-only)." in render_examples(prompts)["code-first-cuda"]
+    assert "parts/rules.md (user)" in prompts.files["code-cpp"].parts
+    assert "parts/operator.md (built-in)" in prompts.files["code-cpp"].parts
+
+
+@pytest.mark.parametrize("name", ["generate.md", "repiar.md", "code-hip.md"])
+def test_a_file_that_is_no_prompt_is_not_left_unread_in_silence(tmp_path: Path, name: str) -> None:
+    (tmp_path / "README.md").write_text("Ours.")
+    Prompts(tmp_path)
+    (tmp_path / name).write_text("text")
+    with pytest.raises(SettingsError, match="no prompt") as caught:
+        Prompts(tmp_path)
+    assert name in caught.value.message
+    assert "code-cuda.md" in caught.value.remedy
 
 
 @pytest.mark.parametrize(
@@ -85,6 +110,9 @@ def test_a_users_prompt_wins_file_by_file(tmp_path: Path) -> None:
         ("{{ secret_variable }}", "secret_variable"),
         ("{% for x in %}", "does not parse"),
         ("{{ reason | no_such_filter }}", "no_such_filter"),
+        ("{% include 'parts/missing.md' %}", "does not exist"),
+        ("{% include reason %}", "computed"),
+        ("{% include '../secret.md' %}", "does not exist"),
     ],
 )
 def test_a_prompt_that_does_not_fit_is_refused_when_it_is_loaded(tmp_path: Path, text: str, said: str) -> None:
@@ -92,6 +120,12 @@ def test_a_prompt_that_does_not_fit_is_refused_when_it_is_loaded(tmp_path: Path,
     with pytest.raises(SettingsError, match=said) as caught:
         Prompts(tmp_path)
     assert "repair.md" in caught.value.message
+
+
+def test_a_part_that_does_not_fit_the_prompt_is_named(tmp_path: Path) -> None:
+    (tmp_path / "repair.md").write_text("{% include 'parts/rules.md' %}")
+    with pytest.raises(SettingsError, match=r"parts/rules\.md uses policy, precision, which repair does not have"):
+        Prompts(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -110,14 +144,14 @@ def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
 
 def test_values_are_never_templates() -> None:
     request = example_request("cpp").model_copy(update={"task_source": "{{ 7 * 191 }} {% raw %}"})
-    text = Prompts().render("generate", generate_values(request))
+    text = Prompts().render("code", code_values(request))
     assert "{{ 7 * 191 }} {% raw %}" in text
     assert "1337" not in text
 
 
 def test_without_source_the_traced_calls_speak() -> None:
     request = example_request("cpp").model_copy(update={"task_source": ""})
-    text = Prompts().render("generate", generate_values(request))
+    text = Prompts().render("code", code_values(request))
     assert "relu = aten.relu.default(x) -> float32 [1024, 1024]" in text
 
 
@@ -138,7 +172,7 @@ def test_a_fence_cannot_end_early(text: str, language: str) -> None:
 
 def test_the_names_are_those_of_the_files() -> None:
     folder = Path(__file__).resolve().parents[2] / "prompts"
-    assert {path.stem for path in folder.glob("*.md")} == set(NAMES)
+    assert {path.stem.rpartition("-")[0] or path.stem for path in folder.glob("*.md")} == set(NAMES)
 
 
 @pytest.mark.parametrize("backend", [CppBackend(), CudaBackend("sm_90")], ids=["cpp", "cuda"])
