@@ -20,8 +20,9 @@ from htam_agent.evaluation.foreign_calls import foreign_functions, foreign_symbo
 from htam_agent.evaluation.gpu_kernels import GpuKernels
 from htam_agent.evaluation.judge import Stop, Subject, Verification
 from htam_agent.evaluation.kernel_names import written_names
-from htam_agent.evaluation.messages import Answer, Measure, Order, Trial
+from htam_agent.evaluation.messages import Answer, Measure, Order, Regime, Trial
 from htam_agent.evaluation.noop import NotEmptied, asked_for, empty_cubin, empty_library
+from htam_agent.evaluation.plans import regime_of
 from htam_agent.evaluation.session import Session
 from htam_agent.evaluation.spares import CANDIDATE_FILE
 from htam_agent.evaluation.timing import device_lock
@@ -177,13 +178,14 @@ class OwnWork:
         with device_lock(self._session.lock) as waited:
             self._full.extend(waited)
             second.extend(waited)
+            regime = regime_of(self._session.protocol)
             for _ in range(ATTEMPTS):
                 try:
-                    without = _milliseconds(second)
+                    without = _milliseconds(second, regime)
                 except Stop as stop:
                     self._note(SHARE, True, f"not measured: without its kernels {stop.reason}")
                     return
-                full = _milliseconds(self._full)
+                full = _milliseconds(self._full, regime)
                 share = max(0.0, 1.0 - without / full)
                 if share >= LEAST_SHARE or without <= LEAST_MS:
                     break
@@ -199,16 +201,17 @@ HIDING_FLUSHES = 4
 """Of the L2, on CUDA: the device is busy with them until the host has launched a call, whose time is the device's."""
 
 
-def _milliseconds(subject: Subject) -> float:
+def _milliseconds(subject: Subject, regime: Regime) -> float:
     """Median milliseconds of a few calls, on each side measured alike."""
-    first = statistics.median(_block(subject, 2))
+    first = statistics.median(_block(subject, 2, regime))
     if first > PROBING_MS:
         return first
-    return statistics.median(_block(subject, max(3, min(LONGEST_BLOCK, int(PROBING_MS / max(first, 1e-3))))))
+    return statistics.median(_block(subject, max(3, min(LONGEST_BLOCK, int(PROBING_MS / max(first, 1e-3)))), regime))
 
 
-def _block(subject: Subject, calls: int) -> list[float]:
-    milliseconds = subject.order(Order(measure=Measure(calls=calls, flushes=HIDING_FLUSHES)), "policy").milliseconds
+def _block(subject: Subject, calls: int, regime: Regime) -> list[float]:
+    measure = Measure(calls=calls, flushes=HIDING_FLUSHES, regime=regime)
+    milliseconds = subject.order(Order(measure=measure), "policy").milliseconds
     if not milliseconds or not min(milliseconds) > 0.0:
         raise Stop("quarantined", "policy", "the candidate's process gave times that cannot be")
     return milliseconds

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from htam_agent.verdict import RunResult
 from tests.cheats.flavours import Flavour
+from tests.cheats.phases import canned
 from tests.cheats.table import WRONG, Case, Expect
 from tests.cheats.tasks import AFFINE, CUMSUM, DEGENERATE, PAIR, SOFTMAX, UNDERFLOW
-from tests.cheats.timing import canned
 
 HONEST = "return launch(x, y, self.weight, torch.empty_like(x))"
 MADE = "launch(x, y, self.weight, torch.empty_like(x))"

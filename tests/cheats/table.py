@@ -121,11 +121,11 @@ class Row:
 
 def cases(backend: Backend) -> list[Case]:
     """All rows for a backend, cheats and twins."""
-    from tests.cheats import cpu, cuda, falling_back, harness, meaning, timing
+    from tests.cheats import beside, clocks, cpu, cuda, falling_back, harness, meaning, phases, timing
     from tests.cheats.flavours import FLAVOURS
 
     flavour = FLAVOURS[backend]
-    parts = [timing, meaning, falling_back, harness]
+    parts = [timing, clocks, phases, beside, meaning, falling_back, harness]
     rows = [case for part in parts for case in part.cases(flavour)]
     return rows + (cpu.cases() if backend == "cpp" else cuda.cases())
 
