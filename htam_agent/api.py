@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, overload
 
 from htam_agent.errors import RunError, UsageError
 from htam_agent.runs.folder import find_run, new_run_folder
+from htam_agent.runs.limits import limited_anew, may_go_on
 from htam_agent.runs.records import Result, RunManifest, RunSettings
 from htam_agent.task import Task
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from langgraph.runtime import RunControl
 
+    from htam_agent.batch.facts import TaskFacts
     from htam_agent.batch.results import BatchError
     from htam_agent.graph.context import Context
     from htam_agent.graph.events import Event
@@ -75,7 +77,8 @@ def resume(
     **overrides: object,
 ) -> Result:
     """Go on with a run that was killed or interrupted, under the options that it was started with; a finished run's
-    result is returned as it is. `run` is a folder, a name under the runs folder, or "last". Memory, strategies,
+    result is returned as it is. A run that its budget, its time or its model's endpoint stopped goes on where there is
+    a new limit (max_cost, max_tokens, max_seconds), or the endpoint may be back. `run` is a folder, a name under the runs folder, or "last". Memory, strategies,
     prompts, model and addresses are those of the run unless `overrides` or the environment give others.
 
     Raises RunError when there is no such run, it is corrupt, or its task file changed meanwhile; TaskError when its
@@ -87,18 +90,19 @@ def resume(
 
     settings = settings or _settings(overrides)
     folder = find_run(Path(settings.runs), run)
-    finished = folder.read("result.json", Result)
-    if finished is not None:
+    finished, manifest = folder.read("result.json", Result), folder.manifest()
+    options = limited_anew(manifest.options, settings)
+    if finished is not None and not may_go_on(finished, manifest.options, options):
         return finished
-    manifest = folder.manifest()
     _unchanged(manifest.task)
     require_backend(manifest.options.backend)
     listen = listen or _ignore
     settings = _as_before(settings, manifest, listen)
-    context = make_context(settings, manifest.options, folder.root)
+    context = make_context(settings, options, folder.root)
+    folder.write("run.json", manifest.model_copy(update={"options": options}))
     try:
         with _naming(folder):
-            return run_graph(context, manifest.task, folder, listen, control)
+            return run_graph(context, manifest.task, folder, listen, control, reopen=finished is not None)
     finally:
         context.close()
 
@@ -179,7 +183,7 @@ def evaluate(
     out: str | Path | None = None,
     budget_seconds: float | None = None,
     **overrides: object,
-) -> Iterator[Evaluation | BatchError]: ...
+) -> Iterator[Evaluation | TaskFacts | BatchError]: ...
 
 
 def evaluate(
@@ -190,7 +194,7 @@ def evaluate(
     out: str | Path | None = None,
     budget_seconds: float | None = None,
     **overrides: object,
-) -> Iterator[Evaluation | BatchError]:
+) -> Iterator[Evaluation | TaskFacts | BatchError]:
     """Judge kernel files (or one) against a task, each in a process of its own; yields one Evaluation for each, in
     order, as they are judged; `to_json()` gives the contract's object.
 
@@ -217,7 +221,7 @@ def evaluate(
 
 def _evaluate_batch(
     file: Path, settings: Settings, out: Path | None, budget_seconds: float | None
-) -> Iterator[Evaluation | BatchError]:
+) -> Iterator[Evaluation | TaskFacts | BatchError]:
     from htam_agent.batch.running import Batch
 
     with Batch(file, settings, out=out, budget_seconds=budget_seconds) as opened:

@@ -6,14 +6,17 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from htam_agent.errors import UsageError
 from htam_agent.words import Policy, Precision, Protocol, Record
 
-FORM = 'A line is one object: {"task": FILE, "kernel": FILE} and, if wanted, id, backend, precision, protocol, policy.'
+FORM = (
+    'A line is one object: {"task": FILE, "kernel": FILE} and, if wanted, id, backend, precision, protocol, policy, '
+    'deep, compile_baseline; or {"task": FILE, "facts": true}.'
+)
 LINE_LIMIT = 1 << 20
 """Most bytes of a line: more is no entry."""
 
@@ -23,13 +26,25 @@ class Entry(Record):
 
     task: str = Field(min_length=1)
     """FILE, FILE:Class or pkg.mod:factory."""
-    kernel: str = Field(min_length=1)
+    kernel: str = ""
+    facts: bool = False
+    """Not a verdict on a kernel but what is known of the task here: operator, device, baselines, floor."""
     id: str = ""
     """The user's own name for it, repeated in the result."""
     backend: Literal["auto", "cuda", "cpp"] | None = None
     precision: Precision | None = None
     protocol: Protocol | None = None
     policy: Policy | None = None
+    deep: bool | None = None
+    compile_baseline: bool | None = None
+
+    @model_validator(mode="after")
+    def _one_question(self) -> Self:
+        if self.facts and self.kernel:
+            raise ValueError("an entry for facts has no kernel")
+        if not self.facts and not self.kernel:
+            raise ValueError("a kernel is missing")
+        return self
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ DECIDING = (
 """Settings under which another result may come out. The backend is one too, as `auto` chose it."""
 T = TypeVar("T")
 Wanted = Literal["auto", "cuda", "cpp"]
-OVERRIDES = ("backend", "precision", "protocol", "policy")
+OVERRIDES = ("backend", "precision", "protocol", "policy", "deep", "compile_baseline")
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Job:
     @property
     def group(self) -> tuple[object, ...]:
         """Jobs with the same one share a bench."""
-        return (self.task, *(getattr(self.settings, name) for name in ("backend", *DECIDING)))
+        return (self.task, self.entry.facts, *(getattr(self.settings, name) for name in ("backend", *DECIDING)))
 
 
 class Planner:
@@ -75,7 +75,7 @@ class Planner:
         except HtamError as error:
             return failed(line.number, entry, error, self._key(entry, None, "", settings))
         kernel = self._folder / entry.kernel
-        key = self._key(entry, task, file_sha256(kernel), settings)
+        key = self._key(entry, task, "facts" if entry.facts else file_sha256(kernel), settings)
         return Job(line=line.number, entry=entry, kernel=kernel, task=task, settings=settings, key=key)
 
     def _task(self, text: str) -> Task:

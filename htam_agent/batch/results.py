@@ -47,7 +47,7 @@ class BatchError(Record):
 
 class BatchSummary(Record):
     """How a batch stands when the command ends; its last line of stdout with --json. `entries` counts lines that are
-    not blank; `before` were done in earlier runs, `now` in this one. `verdicts` and `errors` count both."""
+    not blank; `before` were done in earlier runs, `now` in this one. `verdicts`, `facts`, `errors` count both."""
 
     schema_: Literal["htam.batch/1"] = Field("htam.batch/1", alias="schema", serialization_alias="schema")
     batch: str
@@ -57,6 +57,8 @@ class BatchSummary(Record):
     now: int
     remaining: int
     verdicts: dict[Verdict, int] = Field(default_factory=dict)
+    facts: int = 0
+    """Entries whose result is a task's facts."""
     errors: int = 0
     ended: Literal["complete", "budget", "interrupted", "fault"]
     """`fault`: the machine kept failing on a task, whose other entries were left for later."""
@@ -151,7 +153,8 @@ class ResultsFile:
         try:
             value = json.loads(line)
             key, again = str(value["key"]), value.get("again", False)
-            outcome = "error" if "error" in value else str(value["verdict"])
+            facts = value.get("schema") == "htam.facts/1"
+            outcome = "error" if "error" in value else "facts" if facts else str(value["verdict"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise self._unusable(f"holds something else than results (line {number})") from error
         if not again:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from htam_agent.batch.entries import read_batch
+from htam_agent.batch.facts import TaskFacts, measure_facts
 from htam_agent.batch.plan import Job, Planner, failed
 from htam_agent.batch.results import BatchError, BatchSummary, ResultsFile
 from htam_agent.errors import HtamError, InfrastructureError, RunError, UsageError
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from htam_agent.words import Backend, Protocol
 
 VERDICTS: tuple[Verdict, ...] = ("correct", "wrong", "failed", "quarantined")
-R = TypeVar("R", Evaluation, BatchError)
+R = TypeVar("R", Evaluation, TaskFacts, BatchError)
 BROKEN_GROUPS = 2
 """So many groups in a row that the machine's faults ended: then the batch ends with that fault."""
 
@@ -88,7 +89,7 @@ class Batch:
     ) -> None:
         self._results.close()
 
-    def run(self) -> Iterator[Evaluation | BatchError]:
+    def run(self) -> Iterator[Evaluation | TaskFacts | BatchError]:
         """Each result, once it is on the disk: first of lines that cannot be judged, then task by task in the order in
         which tasks first appear, within a task (under the same choices) in the file's order.
 
@@ -111,13 +112,15 @@ class Batch:
             if fault and broken >= BROKEN_GROUPS:
                 raise fault
 
-    def _group(self, jobs: deque[Job]) -> Generator[Evaluation | BatchError, None, InfrastructureError | None]:
+    def _group(
+        self, jobs: deque[Job]
+    ) -> Generator[Evaluation | TaskFacts | BatchError, None, InfrastructureError | None]:
         """Every job of a group on one bench, opened again after a fault; the machine's fault that ended the group."""
         fruitless = 0
         while jobs and not self._over():
             waiting = len(jobs)
             try:
-                yield from self._on_one_bench(jobs)
+                yield from self._facts(jobs) if jobs[0].entry.facts else self._on_one_bench(jobs)
             except RunError:
                 raise
             except HtamError as error:
@@ -131,6 +134,14 @@ class Batch:
                     job = jobs.popleft()
                     yield self._keep(failed(job.line, job.entry, error, job.key))
         return None
+
+    def _facts(self, jobs: deque[Job]) -> Iterator[TaskFacts]:
+        while jobs and not self._over():
+            job = jobs[0]
+            named = {"id": job.entry.id, "line": job.line, "key": job.key}
+            facts = measure_facts(job.task, job.settings).model_copy(update=named)
+            jobs.popleft()
+            yield self._keep(facts)
 
     def _on_one_bench(self, jobs: deque[Job]) -> Iterator[Evaluation]:
         first = jobs[0]
@@ -158,7 +169,7 @@ class Batch:
 
     def _keep(self, result: R) -> R:
         self._results.append(result.to_json())
-        self._outcomes[getattr(result, "verdict", "error")] += 1
+        self._outcomes[_outcome(result)] += 1
         return result
 
     def summary(self) -> BatchSummary:
@@ -173,11 +184,17 @@ class Batch:
             now=now,
             remaining=remaining,
             verdicts={name: self._outcomes[name] for name in VERDICTS if self._outcomes[name]},
+            facts=self._outcomes["facts"],
             errors=self._outcomes["error"],
             ended="fault" if remaining and self._ended == "complete" else self._ended,
             repaired_bytes=self._results.repaired_bytes,
             seconds=time.monotonic() - self._begin,
         )
+
+
+def _outcome(result: Evaluation | TaskFacts | BatchError) -> str:
+    """As the results file counts it."""
+    return "facts" if isinstance(result, TaskFacts) else getattr(result, "verdict", "error")
 
 
 def _chosen(wanted: Literal["auto", "cuda", "cpp"]) -> Backend:

@@ -20,6 +20,7 @@ from htam_agent.cli.output import INTERRUPTED, print_json
 if TYPE_CHECKING:
     from types import FrameType
 
+    from htam_agent.batch.facts import TaskFacts
     from htam_agent.batch.results import BatchError, BatchSummary
     from htam_agent.judging import Evaluation
     from htam_agent.settings import Settings
@@ -72,10 +73,15 @@ def exit_code(summary: BatchSummary, again: bool) -> int:
     return 2 if summary.errors else 0
 
 
-def result_line(result: Evaluation | BatchError) -> str:
+def result_line(result: Evaluation | TaskFacts | BatchError) -> str:
     """One result for people, on one line."""
+    from htam_agent.batch.facts import TaskFacts
     from htam_agent.judging import Evaluation
 
+    if isinstance(result, TaskFacts):
+        best, floor = result.baselines.best, result.baselines.floor
+        times = ", ".join(f"{name} {time:.4g} ms" for name, time in (("best", best), ("floor", floor)) if time)
+        return f"{result.id or f'line {result.line}'} for {result.task}: facts of {result.device.name}, {times}"
     name = result.id or result.kernel or f"line {result.line}"
     if not isinstance(result, Evaluation):
         return f"{name}: error {result.error.code}: {result.error.message}"
@@ -89,6 +95,7 @@ def result_line(result: Evaluation | BatchError) -> str:
 def summary_text(summary: BatchSummary) -> str:
     """The end for people: what there is now, and what remains."""
     counts = [f"{count} {verdict}" for verdict, count in summary.verdicts.items()]
+    counts += [f"{summary.facts} facts"] if summary.facts else []
     counts += [f"{summary.errors} errors"] if summary.errors else []
     before = f" ({summary.before} in earlier runs)" if summary.before else ""
     done = f"{summary.before + summary.now} of {summary.entries} entries have a result{before}"

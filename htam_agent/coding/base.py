@@ -27,7 +27,7 @@ class BestSoFar(Record):
 
 class CodeRequest(Record):
     """Everything a coder may look at. `strategies` are ranked, best first; `index` picks among equals when several
-    candidates are written in one step."""
+    candidates are written side by side: its place among them."""
 
     task_source: str
     operator: OperatorProfile

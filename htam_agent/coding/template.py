@@ -45,8 +45,9 @@ class TemplateCoder:
         return self._answer(request, skip=frozenset(), index=request.index)
 
     def repair(self, request: RepairRequest) -> Code:
-        """Takes back the edit at fault, since it starts again from the best plan, and applies the next strategy."""
-        return self._answer(request.request, skip=frozenset(request.tried), index=0)
+        """Takes back the edit at fault, since it starts again from the best plan, and applies the next strategy (the
+        `index`-th next one when several candidates are mended side by side)."""
+        return self._answer(request.request, skip=frozenset(request.tried), index=request.request.index)
 
     def _answer(self, request: CodeRequest, skip: frozenset[str], index: int) -> Code:
         started = time.perf_counter()

@@ -4,6 +4,9 @@ START -> prepare -> select_direction -> retrieve_strategies -> generate -> compi
             ^                              ^          |          |                   |
             |                              +- repair <+----------+                   |
             +------------------------------ next step -------------------------------+-> finish -> END
+
+Each candidate of a step is sent to generate on its own; they are written side by side, built side by side, and measured
+one after the other.
 """
 
 from __future__ import annotations
@@ -37,11 +40,11 @@ def build_graph() -> StateGraph[State, Context, InputState, OutputState]:
     graph.add_edge(START, "prepare")
     graph.add_conditional_edges("prepare", routes.after_prepare)
     graph.add_conditional_edges("select_direction", routes.after_select)
-    graph.add_edge("retrieve_strategies", "generate")
-    graph.add_conditional_edges("generate", routes.after_generate)
+    graph.add_conditional_edges("retrieve_strategies", routes.after_retrieve, ["generate", "learn"])
+    graph.add_edge("generate", "compile")
     graph.add_conditional_edges("compile", routes.after_compile)
     graph.add_conditional_edges("run", routes.after_run)
-    graph.add_conditional_edges("repair", routes.after_repair)
+    graph.add_conditional_edges("repair", routes.after_repair, ["generate", "run", "profile", "learn"])
     graph.add_edge("profile", "learn")
     graph.add_conditional_edges("learn", routes.after_learn)
     graph.add_edge("finish", END)

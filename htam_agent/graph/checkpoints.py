@@ -10,9 +10,10 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 from htam_agent.errors import RunError
-from htam_agent.graph.state import Best, Candidate, Draft, Past
+from htam_agent.coding.usage import ModelUse
+from htam_agent.graph.state import Best, Candidate, Draft, Halt, Past
 from htam_agent.operator import TensorInfo
-from htam_agent.runs.records import CandidateSummary, Cost, Result, StepRecord
+from htam_agent.runs.records import CandidateSummary, Cost, Directed, Result, StepRecord
 from htam_agent.task import Task
 from htam_agent.verdict import Failure, Interval, ProfileResult, Speedups, Times
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 STATE_TYPES = (
     Task, Result, Draft, Candidate, Best, Past, Failure, Speedups, Interval, Times, StepRecord, CandidateSummary, Cost,
-    ProfileResult, TensorInfo,
+    ProfileResult, TensorInfo, Directed, Halt, ModelUse,
 )  # fmt: skip
 """Every record that may lie in a checkpoint: nothing else is brought back to life from the file."""
 

@@ -6,8 +6,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from htam_agent.coding.usage import by_role, total_usd
 from htam_agent.graph.context import DeepBench, context_of
 from htam_agent.graph.events import emit
+from htam_agent.graph.external import await_final
 from htam_agent.graph.state import AT_FLOOR
 from htam_agent.graph.toolbox import call_tool
 from htam_agent.report.markdown import write_report
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
     from htam_agent.graph.context import Context, Session
     from htam_agent.graph.state import State
+    from htam_agent.runs.records import RunOptions
+    from htam_agent.task import Task
 
 REMEASURED = 3
 """How many of the best candidates are measured again at most before the original is kept."""
@@ -33,7 +37,7 @@ def finish_run(state: State, runtime: Runtime[Context], session: Session) -> Res
     best = state.get("best")
     emit(runtime, "finishing", "measuring the winner again in a fresh process" if best else "there is no winner")
     options = context_of(runtime).options
-    folder, answer, reason = _confirmed(session, steps, options.deep or options.backend == "cuda")
+    folder, answer, reason = _confirmed(session, steps, options, state["task"])
     # A kernel at the floor that the original outruns says where the original is.
     at_floor = best is not None and answer is None and (best.fraction_of_floor or 0.0) >= AT_FLOOR
     at_floor = at_floor or any(step.verdict == "at-floor" for step in steps)
@@ -50,11 +54,8 @@ def finish_run(state: State, runtime: Runtime[Context], session: Session) -> Res
         reason=reason,
         speedup=Speedups(reason=f"the original is kept: {reason}"),
         times_ms=session.baselines,
-        cost=Cost(
-            usd=0.0 if options.coder == "template" else None,
-            tokens=state.get("tokens", 0),
-            seconds=round(state.get("seconds", 0.0) + time.monotonic() - started, 3),
-        ),
+        cost=_cost(state, session, started),
+        unfinished=halt.kind if (halt := state.get("halt")) else "",
         steps=steps,
         source=state["task"],
     )
@@ -62,6 +63,17 @@ def finish_run(state: State, runtime: Runtime[Context], session: Session) -> Res
     session.folder.write("result.json", result)
     write_report(session.folder, result, session.operator)
     return result
+
+
+def _cost(state: State, session: Session, started: float) -> Cost:
+    """What the run took. The books know of attempts that no step counts: lost ones, and those of killed processes."""
+    uses = by_role(session.ledger.uses())
+    return Cost(
+        usd=total_usd(uses),
+        tokens=sum(use.tokens for use in uses),
+        seconds=round(state.get("seconds", 0.0) + time.monotonic() - started, 3),
+        models=uses,
+    )
 
 
 def _with_kernel(session: Session, result: Result, folder: Path, answer: RunResult) -> Result:
@@ -86,13 +98,18 @@ def _steps(session: Session) -> list[StepRecord]:
     return [step for step in found if step is not None]
 
 
-def _confirmed(session: Session, steps: list[StepRecord], deep: bool) -> tuple[Path | None, RunResult | None, str]:
+def _confirmed(
+    session: Session, steps: list[StepRecord], options: RunOptions, task: Task
+) -> tuple[Path | None, RunResult | None, str]:
     """The best candidate that is again correct and not slower than the original; else why there is none."""
     correct = [candidate for step in steps for candidate in step.candidates if candidate.verdict == "correct"]
     correct.sort(key=lambda candidate: candidate.speedup.best or 0.0, reverse=True)
+    deep = options.deep or options.backend == "cuda"
     reasons = []
     for candidate in correct[:REMEASURED]:
         folder = session.folder.path(candidate.folder)
+        if options.evaluator == "external":
+            await_final(session, task, options, len(steps), folder)
         answer = _judged_again(session, candidate)
         if answer.verdict != "correct":
             reasons.append(f"{candidate.strategy} was {answer.verdict} when measured again: {answer.reason}")

@@ -6,10 +6,11 @@ import time
 from typing import TYPE_CHECKING
 
 from htam_agent.graph.ablation import direction_of, shows_direction
+from htam_agent.coding.usage import by_role
 from htam_agent.graph.context import context_of
 from htam_agent.graph.events import emit
 from htam_agent.graph.experiences import remember, times_around
-from htam_agent.graph.state import AT_FLOOR, PREFIX_LENGTH, Best, Candidate, Draft, Past, State
+from htam_agent.graph.state import AT_FLOOR, PREFIX_LENGTH, Best, Candidate, Draft, Halt, Past, State
 from htam_agent.memory.attention import share_closed
 from htam_agent.runs.records import CandidateSummary, RunOptions, StepRecord
 from htam_agent.verdict import ProfileResult
@@ -29,6 +30,11 @@ def learn_step(state: State, runtime: Runtime[Context], session: Session) -> Sta
     draft, before = state["draft"], state.get("best")
     opening = (draft.step, draft.opening)
     candidates = [one for one in state["candidates"].values() if (one.step, one.opening) == opening]
+    halt = next((candidate.halt for candidate in candidates if candidate.halt), None)
+    # A candidate that no coder could be asked for is none; one whose repair could not be asked for stays as it was.
+    candidates = [one for one in candidates if one.halt is None or one.tried or one.failure]
+    if halt is not None and not candidates:
+        return {**_undone(state, draft), "stop": halt.reason, "halt": halt}
     if all(_refused_at_once(candidate) for candidate in candidates):
         return _open_again(state, runtime, draft, candidates)
     remember(state, context_of(runtime), session, candidates)
@@ -51,7 +57,9 @@ def learn_step(state: State, runtime: Runtime[Context], session: Session) -> Sta
         "seconds": total,
         "tokens": state.get("tokens", 0) + record.tokens,
     }
-    after["stop"] = _stop(after, context_of(runtime).options, draft, candidates)
+    late = _time_is_up(total, context_of(runtime).options)
+    after["stop"] = halt.reason if halt else _stop(after, context_of(runtime).options, draft, candidates)
+    after["halt"] = halt or (Halt(kind="time", reason=late) if late and after["stop"] == late else None)
     return after
 
 
@@ -66,9 +74,18 @@ def _open_again(state: State, runtime: Runtime[Context], draft: Draft, candidate
     emit(runtime, "refused", reasons[0] if reasons else "", step=draft.step)
     late = _time_is_up(state["seconds"], context_of(runtime).options)
     return {
-        "draft": draft.model_copy(update={"step": draft.step - 1, "opening": draft.opening + 1}),
+        **_undone(state, draft),
         "tried": sorted({*state.get("tried", []), *draft.strategies}),
         "stop": late if draft.strategies else "no strategy could be retrieved",
+        "halt": Halt(kind="time", reason=late) if late and draft.strategies else None,
+    }
+
+
+def _undone(state: State, draft: Draft) -> State:
+    """The state in which the same step is opened once more."""
+    return {
+        "draft": draft.model_copy(update={"step": draft.step - 1, "opening": draft.opening + 1}),
+        "tokens": state.get("tokens", 0) + (draft.directed.tokens if draft.directed else 0),
     }
 
 
@@ -119,9 +136,16 @@ def _record(
         candidates=[_summary(session, candidate) for candidate in candidates],
         improved=improved,
         seconds=seconds,
-        tokens=sum(candidate.tokens for candidate in candidates),
-        agent_seconds=max(0.0, seconds - sum(candidate.tool_seconds for candidate in candidates)),
+        tokens=sum(candidate.tokens for candidate in candidates) + (draft.directed.tokens if draft.directed else 0),
+        directed=draft.directed,
+        models=by_role(session.ledger.uses(draft.step)),
+        agent_seconds=max(0.0, seconds - _waited(draft, candidates)),
     )
+
+
+def _waited(draft: Draft, candidates: list[Candidate]) -> float:
+    """Seconds that a step spent in tools and models. Of answers that were waited for side by side each counts."""
+    return sum(candidate.tool_seconds for candidate in candidates) + (draft.directed.seconds if draft.directed else 0.0)
 
 
 def _summary(session: Session, candidate: Candidate) -> CandidateSummary:

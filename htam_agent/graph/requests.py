@@ -12,8 +12,6 @@ from htam_agent.memory.model import SelectionState
 from htam_agent.verdict import ProfileResult, RunResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from htam_agent.coding.plan import Plan
     from htam_agent.graph.context import Context, Session
     from htam_agent.graph.state import Candidate, State
@@ -68,15 +66,13 @@ def code_request(state: State, context: Context, session: Session, candidate: Ca
         best=_best_so_far(state, session),
         history=[past.line for past in state.get("past", [])],
         step=draft.step,
-        index=candidate.index,
+        index=candidate.turn,
     )
 
 
-def repair_request(
-    request: CodeRequest, session: Session, candidate: Candidate, step: Iterable[Candidate]
-) -> RepairRequest:
-    """The failed attempt before this one, with its evidence. `step` are all candidates of the step as they stand: what
-    one of them tried is not written again by another."""
+def repair_request(request: CodeRequest, session: Session, candidate: Candidate) -> RepairRequest:
+    """The failed attempt before this one, with its evidence. What another candidate of the step tried before is not
+    written again."""
     previous = stored_code(session, candidate.step, candidate.index, candidate.attempt - 1)
     assert previous is not None, "repair follows a stored attempt"
     assert candidate.failure is not None, "repair follows a failure"
@@ -85,14 +81,9 @@ def repair_request(
         source=previous.source,
         plan=previous.plan,
         failure=candidate.failure,
-        tried=[*_tried_by_others(step, candidate), *candidate.tried] if candidate.tried else [],
+        tried=[*candidate.taken, *candidate.tried] if candidate.tried else [],
         attempt=candidate.attempt,
     )
-
-
-def _tried_by_others(step: Iterable[Candidate], candidate: Candidate) -> list[str]:
-    names = (name for other in step if other.key != candidate.key for name in other.tried)
-    return [name for name in dict.fromkeys(names) if name not in candidate.tried]
 
 
 def stored_code(session: Session, step: int, index: int, attempt: int) -> Code | None:

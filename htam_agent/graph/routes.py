@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from htam_agent.graph.state import State
+from langgraph.types import Send
+
+from htam_agent.graph.state import Candidate, State
 
 
 def _any(state: State, status: str) -> bool:
@@ -21,14 +23,35 @@ def after_select(state: State) -> Literal["retrieve_strategies", "finish"]:
     return "finish" if state["stop"] else "retrieve_strategies"
 
 
-def after_generate(state: State) -> Literal["compile", "run", "profile", "learn"]:
-    """New code is built; where the coder refused, the other candidates go on."""
-    return "compile" if _any(state, "written") else after_repair_exhausted(state)
+def write_each(state: State) -> list[Send]:
+    """Each planned candidate goes to generate on its own, with what its coder may look at and no more: what is sent
+    lies in the checkpoint."""
+    planned = [candidate for candidate in state["candidates"].values() if candidate.status == "planned"]
+    return [Send("generate", _seen_by(state, candidate)) for candidate in planned]
 
 
-def after_compile(state: State) -> Literal["run", "repair"]:
-    """A candidate that does not build is mended before anything runs."""
-    return "repair" if _any(state, "broken") else "run"
+def _seen_by(state: State, candidate: Candidate) -> State:
+    return {
+        "task": state["task"],
+        "run": state["run"],
+        "draft": state["draft"],
+        "best": state["best"],
+        "past": state["past"],
+        "tried": state["tried"],
+        "seconds": state["seconds"],
+        "candidates": {candidate.key: candidate},
+    }
+
+
+def after_retrieve(state: State) -> list[Send] | Literal["learn"]:
+    """The step's candidates are written side by side; without a strategy there is none."""
+    return write_each(state) if _any(state, "planned") else "learn"
+
+
+def after_compile(state: State) -> Literal["run", "profile", "learn", "repair"]:
+    """A candidate that does not build is mended before anything runs; where the coder refused or the user declined, the
+    others go on."""
+    return "repair" if _any(state, "broken") else after_repair_exhausted(state)
 
 
 def after_run(state: State) -> Literal["profile", "repair"]:
@@ -36,9 +59,9 @@ def after_run(state: State) -> Literal["profile", "repair"]:
     return "repair" if _any(state, "broken") else "profile"
 
 
-def after_repair(state: State) -> Literal["generate", "run", "profile", "learn"]:
+def after_repair(state: State) -> list[Send] | Literal["run", "profile", "learn"]:
     """Another attempt, or, with no attempts left, on with the other candidates."""
-    return "generate" if _any(state, "planned") else after_repair_exhausted(state)
+    return write_each(state) if _any(state, "planned") else after_repair_exhausted(state)
 
 
 def after_repair_exhausted(state: State) -> Literal["run", "profile", "learn"]:

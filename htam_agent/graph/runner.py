@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Never, cast
 
 from langgraph.errors import GraphDrained, GraphRecursionError
 from langgraph.runtime import RunControl
+from langgraph.types import Command
 
 from htam_agent.errors import HtamError, InfrastructureError, RunError
 from htam_agent.graph.build import build_graph
 from htam_agent.graph.checkpoints import open_checkpoints
 from htam_agent.graph.state import InputState, State
 from htam_agent.runs.records import Result
+from htam_agent.runs.waiting import WAITING_FILE, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +37,29 @@ def recursion_limit(context: Context) -> int:
     options = context.options
     attempts = options.candidates * (1 + options.repairs)
     return options.steps * (6 + 5 * attempts + 4 * (1 + len(context.memory.strategies))) + 3
+
+
+class Paused(HtamError):
+    """The run waits for an answer (`waiting` says for which) and can be resumed with it."""
+
+    code = "waiting"
+    exit_code = 1
+
+    def __init__(self, waiting: Waiting) -> None:
+        refused = f" The last answer was refused: {waiting.problem}" if waiting.problem else ""
+        super().__init__(f"The run {waiting.run!r} waits for {waiting.text}.{refused}", how_to_answer(waiting))
+        self.waiting = waiting
+
+
+def how_to_answer(waiting: Waiting) -> str:
+    """The command that goes on with a run."""
+    if waiting.kind in ("facts", "verdicts"):
+        return (
+            "Write the questions with `htam runs pending --batch FILE`, run `htam evaluate --batch FILE` on the other "
+            f"machine, and go on with `htam resume {waiting.run} --verdicts RESULTS`."
+        )
+    names = "yes|no" + ("|DIRECTION" if waiting.kind == "direction" else "")
+    return f"Go on with `htam resume {waiting.run} --approve {names}`."
 
 
 class Interrupted(HtamError):
@@ -62,11 +87,15 @@ def run_graph(
     folder: RunFolder,
     listen: Callable[[Event], None],
     control: RunControl | None = None,
+    answer: str | None = None,
+    reopen: bool = False,
 ) -> Result:
-    """Run the graph with checkpoints in `folder`; a folder with checkpoints is resumed where it stopped.
+    """Run the graph with checkpoints in `folder`; a folder with checkpoints is resumed where it stopped, with `answer`
+    where it waits for one. `reopen`: it has a result, but was stopped before its own end, and takes its next step.
 
     `control.request_drain()` from a signal handler stops the run before the next node (Interrupted).
-    Raises the errors of the nodes, RunError for a corrupt checkpoint, InfrastructureError for a run without an end.
+    Raises the errors of the nodes, Paused where the run waits, RunError for a corrupt checkpoint, InfrastructureError
+    for a run without an end.
     """
     with open_checkpoints(folder.path("checkpoints.sqlite")) as saver:
         graph = build_graph().compile(checkpointer=saver)
@@ -75,7 +104,11 @@ def run_graph(
             "recursion_limit": recursion_limit(context),
         }
         begun = saver.get_tuple(config) is not None
-        given = None if begun else InputState(task=task)
+        given: InputState | Command[Never] | None = None if begun else InputState(task=task)
+        if answer is not None:
+            given = Command(resume=answer)
+        if reopen:
+            graph.update_state(config, {"stop": "", "halt": None}, as_node="learn")
         result: Result | None = None
         try:
             for mode, chunk in graph.stream(
@@ -94,6 +127,10 @@ def run_graph(
             raise Interrupted(folder.root) from error
         except GraphRecursionError as error:
             raise endless(str(folder.root), recursion_limit(context)) from error
+        if graph.get_state(config).interrupts:
+            waiting = folder.read(WAITING_FILE, Waiting)
+            if waiting is not None:
+                raise Paused(waiting)
     if result is None:
         raise RunError(
             f"The run in {str(folder.root)!r} ended without a result.", "Start it again in a new folder.", "run-corrupt"

@@ -2,8 +2,11 @@
 
     run.json                    task, options, settings, versions
     task.pickle                 a task that was given as a live module
+    facts.json                  of the machine that judges, where that is another one
+    waiting.json                what the run waits for, while it does
     operator.json               the traced operator
     baselines.json              reference times and the floor
+    directions/0001-0.json      what was chosen for a step, before it was taken (step-opening)
     steps/0001.json             one finished step
     candidates/0001-0-0/        kernel.py, code.json, compile.json, run.json, profile.json  (step-index-attempt)
     bench/                      the evaluator's scratch: builds, logs, the candidates' own folders
@@ -154,11 +157,11 @@ class RunFolder:
         return sorted(self.path("steps").glob("[0-9]*.json"))
 
 
-def new_run_folder(runs: Path, task: str) -> Path:
-    """A fresh folder name under `runs`: sortable by time, readable, unique."""
+def new_run_folder(runs: Path, task: str, token: str = "") -> Path:
+    """A fresh folder name under `runs`: sortable by time, readable, unique by its end (`token`, or a random one)."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", task)[:40].strip("-.") or "task"
-    return runs / f"{stamp}-{name}-{secrets.token_hex(2)}"
+    return runs / f"{stamp}-{name}-{token or secrets.token_hex(2)}"
 
 
 def find_run(runs: Path, name: str) -> RunFolder:

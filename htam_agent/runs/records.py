@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
+from htam_agent.coding.usage import ModelUse
 from htam_agent.memory.modes import MemoryMode
 from htam_agent.swapping.choices import ToolChoices
 from htam_agent.task import Task
@@ -44,6 +45,10 @@ class RunOptions(Record):
     seed: int = 0
     """Of selection. The evaluator's seeds are secret and are not derived from it."""
     max_seconds: float | None = None
+    max_cost: float | None = None
+    """US dollars that the run's models may cost."""
+    max_tokens: int | None = None
+    """Tokens that the run's models may take."""
     no_progress_steps: int = Field(4, ge=1)
     """Stop after so many steps in a row that did not improve the best kernel."""
     compile_baseline: bool | None = None
@@ -67,6 +72,11 @@ class RunSettings(Record):
     model: str | None = None
     base_url: str | None = None
     model_timeout_seconds: float = 180.0
+    models: dict[str, str | int | float | None] = Field(default_factory=dict)
+    """The other settings of the chat models by name, each role's among them; no key."""
+    prices: Path | None = None
+    record: Path | None = None
+    replay: Path | None = None
     tools: ToolChoices = Field(default_factory=ToolChoices)
     withheld: tuple[str, ...] = ()
     """Addresses that were not stored, since they hold a user name, a password or a query: a resume takes them from its
@@ -75,7 +85,9 @@ class RunSettings(Record):
     @classmethod
     def of(cls, settings: Settings) -> RunSettings:
         """The settings of a run that starts now, with absolute paths."""
+        models = _model_settings(settings)
         urls = {"chroma_url": settings.chroma_url, "base_url": settings.base_url}
+        urls |= {name: str(url) for name, url in models.items() if name.endswith("base_url") and url is not None}
         withheld = tuple(name for name, url in urls.items() if url is not None and ("@" in url or "?" in url))
         return cls(
             memory=settings.memory.absolute(),
@@ -85,14 +97,35 @@ class RunSettings(Record):
             model=settings.model,
             base_url=None if "base_url" in withheld else settings.base_url,
             model_timeout_seconds=settings.model_timeout_seconds,
+            models={name: value for name, value in models.items() if name not in withheld},
+            prices=settings.prices.absolute() if settings.prices else None,
+            record=settings.record.absolute() if settings.record else None,
+            replay=settings.replay.absolute() if settings.replay else None,
             tools=settings.tools,
             withheld=withheld,
         )
 
     def values(self) -> dict[str, object]:
         """The stored settings by name."""
-        names = [name for name in type(self).model_fields if name != "withheld" and name not in self.withheld]
-        return {name: getattr(self, name) for name in names}
+        own = [name for name in type(self).model_fields if name not in ("withheld", "models", *self.withheld)]
+        return {**{name: getattr(self, name) for name in own}, **self.models}
+
+
+MODELS_APART = frozenset(
+    {
+        "model", "base_url", "model_timeout_seconds", "preflight", "max_cost", "max_tokens", "prices", "record",
+        "replay",
+    }
+)  # fmt: skip
+"""Settings of the models that a run stores under names of their own, among its options, or not at all."""
+
+
+def _model_settings(settings: Settings) -> dict[str, str | int | float | None]:
+    """The other ones but the keys."""
+    from htam_agent.model_settings import ModelFields
+
+    names = [name for name in ModelFields.model_fields if name not in MODELS_APART and not name.endswith("api_key")]
+    return {name: getattr(settings, name) for name in names}
 
 
 class RunManifest(Record):
@@ -142,6 +175,28 @@ class CandidateSummary(Record):
     """Relative to the run's folder."""
 
 
+class Offered(Record):
+    """A direction that a step could take, with its score (share of the remaining gap) and its reasons in words."""
+
+    direction: str
+    score: float
+    why: str
+
+
+class Directed(Record):
+    """Who chose a step's direction, among what, and what the choice cost."""
+
+    by: Literal["score", "model", "user"]
+    reason: str = ""
+    """The model's own words."""
+    structure: str = ""
+    """How a model's choice was got: `json-schema` (the endpoint's structured output), `plain-json`, or `failed`."""
+    note: str = ""
+    """Why the score chose where a model was asked, or what the user declined."""
+    tokens: int = 0
+    seconds: float = 0.0
+
+
 class StepRecord(Record):
     """One finished step. The fields up to `candidates` are those of the optimize object."""
 
@@ -157,8 +212,12 @@ class StepRecord(Record):
     """True when the step made a new best kernel."""
     seconds: float = 0.0
     tokens: int = 0
+    directed: Directed | None = None
+    """Null in records of versions that did not say."""
     agent_seconds: float = 0.0
     """Of `seconds`, what the agent itself took: all but generating by a model, building, running and profiling."""
+    models: list[ModelUse] = Field(default_factory=list)
+    """What each role's model took in this step."""
 
 
 class Cost(Record):
@@ -167,6 +226,8 @@ class Cost(Record):
     usd: float | None = 0.0
     tokens: int = 0
     seconds: float = 0.0
+    models: list[ModelUse] = Field(default_factory=list)
+    """What each role's model took; `tokens` and `usd` are the sums."""
 
 
 class Result(Record):
@@ -185,6 +246,8 @@ class Result(Record):
     verdict: StepVerdict
     reason: str = ""
     """Why the run stopped, and why there is no kernel where there is none."""
+    unfinished: Literal["", "budget", "time", "model"] = ""
+    """What stopped the run before its own end: its budget, its time, its model's endpoint. `htam resume` goes on."""
     kernel: str | None = None
     speedup: Speedups = Field(default_factory=Speedups)
     interval: Interval | None = None

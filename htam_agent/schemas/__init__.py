@@ -17,6 +17,7 @@ FOLDER = Path(__file__).parent
 
 def models() -> dict[str, type[BaseModel]]:
     """File stem -> the model of the object."""
+    from htam_agent.batch.facts import TaskFacts
     from htam_agent.batch.results import BatchError, BatchSummary
     from htam_agent.cli.config import ConfigObject
     from htam_agent.cli.graph import GraphObject
@@ -27,12 +28,15 @@ def models() -> dict[str, type[BaseModel]]:
     from htam_agent.judging import Evaluation
     from htam_agent.memory.view import MemoryDrawing, MemoryList, MemoryShown, MemoryStats
     from htam_agent.runs.records import Result
+    from htam_agent.runs.waiting import Waiting
 
     return {
         "optimize": Result,
         "evaluate": Evaluation,
         "batch": BatchSummary,
         "batch-error": BatchError,
+        "facts": TaskFacts,
+        "waiting": Waiting,
         "error": ErrorObject,
         "runs": RunsObject,
         "graph": GraphObject,

@@ -16,7 +16,7 @@ from htam_agent.errors import UsageError
 def test_an_entry_with_everything() -> None:
     fields = {
         "task": "a.py:Model", "kernel": "k.py", "id": "one", "backend": "cpp", "precision": "ieee",
-        "protocol": "verified", "policy": "own-kernels-only",
+        "protocol": "verified", "policy": "own-kernels-only", "deep": True, "compile_baseline": False, "facts": False,
     }  # fmt: skip
     line = parse_line(3, json.dumps(fields).encode())
     assert line.entry is not None
@@ -73,3 +73,11 @@ def test_relative_tasks_lie_beside_the_batch_file(tmp_path: Path) -> None:
     assert located(tmp_path, "text") == str(tmp_path / "text")
     assert located(tmp_path, "/abs/a.py") == "/abs/a.py"
     assert located(tmp_path, "package.module:factory") == "package.module:factory"
+
+
+def test_facts_are_asked_for_without_a_kernel() -> None:
+    asked = parse_line(1, b'{"task": "a.py", "facts": true}').entry
+    assert asked is not None
+    assert asked.facts
+    assert "kernel is missing" in parse_line(1, b'{"task": "a.py"}').problem
+    assert "has no kernel" in parse_line(1, b'{"task": "a.py", "kernel": "k.py", "facts": true}').problem

@@ -7,39 +7,64 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from langgraph.types import Send
 
 from htam_agent.graph import routes
 from htam_agent.graph.runner import recursion_limit
-from htam_agent.graph.state import Candidate, State, merge_candidates
+from htam_agent.graph.state import Candidate, Draft, State, merge_candidates
 from htam_agent.runs.records import RunOptions
+from htam_agent.task import Task
 
-STATUSES = ("planned", "written", "built", "correct", "profiled", "broken", "failed")
+TASK = Task(name="task", kind="file", path="task.py", digest="0")
 
 
 def state_of(statuses: list[str]) -> State:
     made = [Candidate(step=1, index=index, status=status) for index, status in enumerate(statuses)]
-    return {"candidates": {candidate.key: candidate for candidate in made}, "stop": ""}
+    return {
+        "task": TASK,
+        "run": "runs/one",
+        "draft": Draft(step=1),
+        "best": None,
+        "past": [],
+        "tried": [],
+        "seconds": 0.0,
+        "candidates": {candidate.key: candidate for candidate in made},
+        "stop": "",
+    }
+
+
+def route(answer: str | list[Send]) -> str:
+    """The node that is next; sends all go to generate."""
+    return answer if isinstance(answer, str) else "generate"
 
 
 def test_a_single_candidate_takes_the_drawn_path() -> None:
-    assert routes.after_generate(state_of(["written"])) == "compile"
-    assert routes.after_generate(state_of(["failed"])) == "learn"
+    assert routes.after_compile(state_of(["failed"])) == "learn"
     assert routes.after_compile(state_of(["built"])) == "run"
     assert routes.after_compile(state_of(["broken"])) == "repair"
     assert routes.after_run(state_of(["correct"])) == "profile"
     assert routes.after_run(state_of(["broken"])) == "repair"
-    assert routes.after_repair(state_of(["planned"])) == "generate"
+    assert route(routes.after_repair(state_of(["planned"]))) == "generate"
     assert routes.after_repair(state_of(["failed"])) == "learn"
 
 
 def test_a_failed_candidate_does_not_hold_up_the_others() -> None:
     assert routes.after_repair(state_of(["failed", "built"])) == "run"
     assert routes.after_repair(state_of(["failed", "correct"])) == "profile"
-    assert routes.after_generate(state_of(["failed", "built"])) == "run"
+    assert routes.after_compile(state_of(["failed", "built"])) == "run"
+
+
+def test_each_planned_candidate_is_sent_alone_with_what_its_coder_sees() -> None:
+    state = state_of(["planned", "correct", "planned"])
+    sent = routes.write_each(state)
+    assert [each.node for each in sent] == ["generate", "generate"]
+    assert [list(each.arg["candidates"]) for each in sent] == [["1/0"], ["1/2"]], "in order, one each"
+    assert all("stop" not in each.arg and each.arg["task"] == TASK for each in sent)
+    assert routes.after_retrieve(state_of([])) == "learn"
 
 
 NEXT = {
-    "generate": ({"planned"}, ("written", "failed"), routes.after_generate),
+    "generate": ({"planned"}, ("written", "failed"), lambda state: "compile"),
     "compile": ({"written"}, ("built", "broken"), routes.after_compile),
     "run": ({"built"}, ("correct", "broken"), routes.after_run),
     "repair": ({"broken"}, ("planned", "failed"), routes.after_repair),
@@ -63,7 +88,7 @@ def test_every_step_reaches_learn_with_nothing_left_undone(count: int, random: o
                 allowed = outcomes if node != "repair" or attempts[index] < 3 else ("failed",)
                 statuses[index] = choose(allowed)
                 attempts[index] += statuses[index] == "planned"
-        node = router(state_of(statuses))
+        node = route(router(state_of(statuses)))
     assert set(statuses) <= {"profiled", "failed"}
 
 
@@ -86,7 +111,7 @@ def most_nodes(candidates: int, repairs: int) -> int:
                 attempts[index] += not spent
             else:
                 statuses[index] = outcomes[0]
-        node = router(state_of(statuses))
+        node = route(router(state_of(statuses)))
     return passed + 2
 
 
