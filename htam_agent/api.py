@@ -78,8 +78,9 @@ def resume(
 ) -> Result:
     """Go on with a run that was killed or interrupted, under the options that it was started with; a finished run's
     result is returned as it is. A run that its budget, its time or its model's endpoint stopped goes on where there is
-    a new limit (max_cost, max_tokens, max_seconds), or the endpoint may be back. `run` is a folder, a name under the runs folder, or "last". Memory, strategies,
-    prompts, model and addresses are those of the run unless `overrides` or the environment give others.
+    a new limit (max_cost, max_tokens, max_seconds), or the endpoint may be back. `run` is a folder, a name under the
+    runs folder, or "last". Memory, strategies, prompts, model and addresses are those of the run unless `overrides` or
+    the environment give others.
 
     Raises RunError when there is no such run, it is corrupt, or its task file changed meanwhile; TaskError when its
     pickled module did.

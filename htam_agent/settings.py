@@ -226,10 +226,14 @@ class Settings(ModelFields):
         """These settings for a run that began under `stored` ones: the stored win over defaults, htam.toml and .env,
         and lose to what is given on the command line or in the environment. A memory folder that is given turns a
         stored server off."""
-        given = {name for name in stored if self._origin(name) in ("environment", "command line", "call")}
+        given = {name for name in stored if self.is_given(name)}
         if "memory" in given and "chroma_url" not in given:
             stored = {**stored, "chroma_url": None}
         return self.model_copy(update={name: value for name, value in stored.items() if name not in given})
+
+    def is_given(self, name: str) -> bool:
+        """Whether this setting comes from the command line, the environment or a call: from now, not from a file."""
+        return self._origin(name) in ("environment", "command line", "call")
 
     def explain(self) -> list[Explained]:
         """Every setting with its value (secrets masked) and where it came from, in the order of the fields."""

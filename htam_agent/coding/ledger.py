@@ -133,24 +133,32 @@ class Ledger:
         """The endpoint refused the question, or was not there: nothing was spent."""
         self._settle(question, "failed", 0, 0, estimated=False)
 
-    def add(self, role: Role, model: str, step: int, answer: Answer) -> None:
-        """What was spent outside the chat: by a coder of the user's own, which says its tokens."""
+    def add(self, choice: ModelChoice, step: int, answer: Answer) -> None:
+        """What was spent outside the run's questions: in the preflight, or by a coder of the user's own, which says its
+        tokens."""
+        price = self._prices.find(choice)
         with self._settled:
             self._next += 1
             entry = Entry(
                 call=self._next - 1,
                 event="ended",
                 step=step,
-                role=role,
-                model=model,
+                role=choice.role,
+                model=choice.bare_model,
                 prompt_tokens=answer.prompt_tokens,
                 completion_tokens=answer.completion_tokens,
-                usd=None,
+                usd=price.usd(answer.prompt_tokens, answer.completion_tokens) if price else None,
                 estimated=answer.estimated,
                 seconds=answer.seconds,
             )
             self._write(entry)
             self._spent.append(entry)
+
+    @property
+    def entries(self) -> int:
+        """How many attempts were put down."""
+        with self._settled:
+            return self._next - 1
 
     def uses(self, step: int | None = None) -> list[ModelUse]:
         """What was spent, question by question: in one step, or in the whole run."""

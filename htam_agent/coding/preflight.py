@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from htam_agent.coding.chat import Answer, Role
+from htam_agent.coding.chat import Answer
 from htam_agent.coding.endpoint import Endpoint, RetryRules
 from htam_agent.coding.providers import check_choice
 from htam_agent.coding.roles import ModelChoice
@@ -31,12 +31,12 @@ def check_choices(choices: Iterable[ModelChoice]) -> list[ModelChoice]:
     return list(distinct.values())
 
 
-def ask_each(choices: Sequence[ModelChoice], seconds: float = SECONDS) -> list[tuple[Role, ModelChoice, Answer]]:
+def ask_each(choices: Sequence[ModelChoice], seconds: float = SECONDS) -> list[tuple[ModelChoice, Answer]]:
     """Ask each model one short question; the answers say what that cost.
 
     Raises SettingsError that names the setting when one cannot be asked, ModelError when its endpoint is in trouble.
     """
-    return [(choice.role, choice, _ask(choice, seconds)) for choice in check_choices(choices)]
+    return [(choice, _ask(choice, seconds)) for choice in check_choices(choices)]
 
 
 def _ask(choice: ModelChoice, seconds: float) -> Answer:

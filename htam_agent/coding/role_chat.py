@@ -110,8 +110,15 @@ class RoleChat:
         """The endpoint of this role."""
         with self._lock:
             if role not in self._endpoints:
-                self._endpoints[role] = Endpoint(self.choices[role], self._rules, self._on_retry)
+                self._endpoints[role] = Endpoint(self.choices[role], self._rules, self._tell)
             return self._endpoints[role]
+
+    def _tell(self, text: str) -> None:
+        """To whoever asks now, else to whoever opened the chat."""
+        scope = current_scope()
+        tell = scope.tell if scope is not None and scope.tell is not None else self._on_retry
+        if tell is not None:
+            tell(text)
 
 
 class RunBooks:

@@ -7,7 +7,7 @@ asked within it finds it. Outside of one nothing is counted.
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -26,6 +26,8 @@ class Scope:
     step: int
     place: str
     deadline: float | None = None
+    tell: Callable[[str], None] | None = None
+    """Is told of attempts that failed, while the next is waited for."""
 
 
 _current: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("htam_asking_scope", default=None)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from htam_agent.errors import RunError
 from htam_agent.coding.usage import ModelUse
+from htam_agent.errors import RunError
 from htam_agent.graph.state import Best, Candidate, Draft, Halt, Past
 from htam_agent.operator import TensorInfo
 from htam_agent.runs.records import CandidateSummary, Cost, Directed, Result, StepRecord

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from htam_agent.coding.base import Coder
     from htam_agent.coding.chat import Chat
+    from htam_agent.coding.ledger import Ledger
+    from htam_agent.coding.opening import Preflight
+    from htam_agent.coding.prices import PriceTable
     from htam_agent.graph.directing import Director
     from htam_agent.memory.store import MemoryStore
     from htam_agent.operator import OperatorFeatures, OperatorProfile
@@ -72,6 +75,8 @@ class Session:
     operator: OperatorProfile
     features: OperatorFeatures
     baselines: Times
+    ledger: Ledger
+    """What the run has spent on models."""
 
 
 @dataclass
@@ -88,6 +93,10 @@ class Context:
     """The folder of the one run of this context; None: each run makes its own under `runs`."""
     chat: Chat | None = None
     """Asks the chat models; None in a run that needs none."""
+    prices: PriceTable | None = None
+    """What models cost; None: nothing is known."""
+    preflights: list[Preflight] = field(default_factory=list)
+    """What was asked before any work; the first run pays for it."""
     settings: RunSettings | None = None
     """What each new run stores of where the above came from."""
     director: Director | None = None
@@ -165,10 +174,30 @@ class Context:
                 folder.write("baselines.json", baselines)
             else:
                 bench.use_baselines(baselines)
-            return Session(folder, bench, self.make_tools(bench), operator, features_of(operator), baselines)
+            return Session(
+                folder=folder,
+                bench=bench,
+                tools=self.make_tools(bench),
+                operator=operator,
+                features=features_of(operator),
+                baselines=baselines,
+                ledger=self._open_ledger(folder),
+            )
         except BaseException:
             bench.close()
             raise
+
+    def _open_ledger(self, folder: RunFolder) -> Ledger:
+        """The run's books, with what was asked before any work."""
+        from htam_agent.coding.ledger import Budget, Ledger
+
+        budget = Budget(usd=self.options.max_cost, tokens=self.options.max_tokens)
+        ledger = Ledger(folder.path("calls.jsonl"), self.prices, budget)
+        with self.lock:
+            asked, self.preflights[:] = list(self.preflights), []
+        for preflight in asked:
+            ledger.add(preflight.choice, 0, preflight.answer)
+        return ledger
 
     def close_session(self, run: str) -> None:
         """End the processes of one run."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from htam_agent.graph.ablation import direction_of, shows_direction
 from htam_agent.coding.usage import by_role
+from htam_agent.graph.ablation import direction_of, shows_direction
 from htam_agent.graph.context import context_of
 from htam_agent.graph.events import emit
 from htam_agent.graph.experiences import remember, times_around

@@ -18,7 +18,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_paths_are_absolute_so_that_a_resume_may_start_elsewhere(tmp_path: Path) -> None:
     stored = RunSettings.of(Settings.load({"memory": "m", "strategies": ["s"], "prompts": "p"}))
     assert (stored.memory, stored.strategies, stored.prompts) == (tmp_path / "m", (tmp_path / "s",), tmp_path / "p")
-    assert set(stored.values()) == set(RunSettings.model_fields) - {"withheld"}
+    assert set(stored.values()) == (set(RunSettings.model_fields) | set(stored.models)) - {"withheld", "models"}
 
 
 @pytest.mark.parametrize("url", ["https://me:secret-word@host/v1", "https://host/v1?key=secret-word"])
