@@ -1,23 +1,18 @@
-"""`htam memory`: stats, list, show and graph."""
+"""`htam memory`: the app, and the commands that only look: stats, list, show and graph."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
+from htam_agent.cli import memory_changes
+from htam_agent.cli.memory_store import opened
 from htam_agent.cli.options import JsonOption, MemoryOption
 from htam_agent.cli.output import print_json
-from htam_agent.errors import StoreError
-
-if TYPE_CHECKING:
-    from htam_agent.memory.store import MemoryStore
 
 memory_app = typer.Typer(
-    name="memory", help="Look into the memory: what it knows and what it learned.", no_args_is_help=True
+    name="memory", help="The memory: what it knows, what it learned, and what becomes of it.", no_args_is_help=True
 )
 
 # Spelled out, since typer reads them at import and the records behind them are not light.
@@ -35,7 +30,7 @@ def stats_command(memory: MemoryOption = None, as_json: JsonOption = False) -> i
     """Count the records."""
     from htam_agent.memory.view import stats
 
-    with _opened(memory) as store:
+    with opened(memory) as store:
         found = stats(store)
         place = store.place
     if as_json:
@@ -57,7 +52,7 @@ def list_command(
     """List the records with a line each."""
     from htam_agent.memory.view import listing
 
-    with _opened(memory) as store:
+    with opened(memory) as store:
         found = listing(store, kind, backend)
     if as_json:
         print_json(found.model_dump_json(by_alias=True))
@@ -76,7 +71,7 @@ def show_command(
     """Show one record whole."""
     from htam_agent.memory.view import show
 
-    with _opened(memory) as store:
+    with opened(memory) as store:
         found = show(store, identifier)
     if as_json:
         print_json(found.model_dump_json(by_alias=True))
@@ -94,26 +89,15 @@ def graph_command(memory: MemoryOption = None, as_json: JsonOption = False) -> i
     """Draw directions and transitions as a Mermaid diagram, with what was measured."""
     from htam_agent.memory.view import drawing
 
-    with _opened(memory) as store:
+    with opened(memory) as store:
         found = drawing(store)
     print_json(found.model_dump_json(by_alias=True) if as_json else found.mermaid)
     return 0
 
 
-@contextmanager
-def _opened(memory: Path | None) -> Iterator[MemoryStore]:
-    """The store that option and settings name; what it could not do on opening is told on stderr."""
-    from htam_agent.services import open_memory
-    from htam_agent.settings import Settings
-
-    if memory is not None and not memory.is_dir():
-        # A run makes its memory; a question about one must not, or a typing error would be answered with an empty one.
-        raise StoreError(
-            f"There is no memory at {str(memory)!r}.",
-            "Check the path; `htam optimize --memory DIR` makes one.",
-            "memory-missing",
-        )
-    with open_memory(Settings.load({"memory": memory} if memory else {})) as store:
-        for note in store.notes:
-            typer.echo(f"note: {note}", err=True)
-        yield store
+memory_app.command("export")(memory_changes.export_command)
+memory_app.command("import")(memory_changes.import_command)
+memory_app.command("merge")(memory_changes.merge_command)
+memory_app.command("prune")(memory_changes.prune_command)
+memory_app.command("remove")(memory_changes.remove_command)
+memory_app.command("reset")(memory_changes.reset_command)

@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from htam_agent.backends.base import Backend as DeviceBackend
-from htam_agent.backends.base import Backend as OtherBackend
 from htam_agent.backends.registry import require_backend
 from htam_agent.errors import InfrastructureError, TaskError, WorkerError
 from htam_agent.evaluation.baselines import measure_baselines, missing_reason
@@ -244,7 +243,7 @@ class Bench:
         """
         return compile_candidate(self._opened(), source)
 
-    def compile_for(self, backend: OtherBackend, source: Path) -> CompileResult:
+    def compile_for(self, backend: DeviceBackend, source: Path) -> CompileResult:
         """As `compile`, for another backend than this bench's (kernels of a GPU that this machine lacks): built, never
         run."""
         return compile_candidate(replace(self._opened(), backend=backend), source)

@@ -62,6 +62,25 @@ class MemoryDrawing(Record):
     mermaid: str
 
 
+class MemoryExported(Record):
+    """What `htam memory export --json` prints."""
+
+    schema_: Schema = Field("htam.memory/1", alias="schema", serialization_alias="schema")
+    pack: str
+    counts: dict[Kind, int]
+    sha256: str
+    """Of the pack's records, as its header has it."""
+
+
+class MemoryRemoved(Record):
+    """What `htam memory remove --json` prints."""
+
+    schema_: Schema = Field("htam.memory/1", alias="schema", serialization_alias="schema")
+    removed: list[str]
+    restored: list[str]
+    """Those of the seed that a removed one had overridden."""
+
+
 def stats(store: MemoryStore) -> MemoryStats:
     """Number of records of each kind."""
     counts = store.counts()
@@ -75,14 +94,14 @@ def stats(store: MemoryStore) -> MemoryStats:
 
 def listing(store: MemoryStore, kind: Kind | None = None, backend: Backend | None = None) -> MemoryList:
     """A line for each record, by kind and id; `backend` leaves out the strategies and experiences of another one."""
-    lines = [_line(each, record) for each in KINDS if kind in (None, each) for record in _records(store, each)]
+    lines = [_line(each, record) for each in KINDS if kind in (None, each) for record in store.records(each)]
     return MemoryList(records=[line for line in lines if backend is None or line.backend in (None, backend)])
 
 
 def show(store: MemoryStore, identifier: str) -> MemoryShown:
     """The record of this id. Raises StoreError when there is none."""
     for kind in KINDS:
-        for record in _records(store, kind):
+        for record in store.records(kind):
             if record.id == identifier:
                 return MemoryShown(kind=kind, record=record)
     message = f"There is no record {identifier!r} in {store.place}."
@@ -120,16 +139,6 @@ def _measured(store: MemoryStore) -> dict[str, list[float]]:
 
 def _mean(shares: Sequence[float]) -> str:
     return f"{math.fsum(shares) / len(shares):+.2f} ({len(shares)})"
-
-
-def _records(store: MemoryStore, kind: Kind) -> list[MemoryRecord]:
-    kinds: dict[Kind, list[MemoryRecord]] = {
-        "directions": list(store.directions.values()),
-        "strategies": list(store.strategies.values()),
-        "transitions": list(store.transitions.values()),
-        "experiences": list(store.experiences),
-    }
-    return sorted(kinds[kind], key=lambda record: record.id)
 
 
 def _line(kind: Kind, record: MemoryRecord) -> MemoryLine:
