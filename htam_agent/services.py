@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from htam_agent.errors import StoreError
+from htam_agent.errors import SettingsError
 from htam_agent.runs.records import RunOptions, RunSettings
 
 if TYPE_CHECKING:
@@ -65,63 +65,55 @@ def run_options(settings: Settings) -> RunOptions:
     )
 
 
-def open_memory(settings: Settings, embedder: Embedder | None = None) -> MemoryStore:
-    """The memory store that the settings name, seeded, with the user's strategies. `embedder` None: the one that the
-    settings choose.
+def _backend(settings: Settings) -> Backend:
+    """What works here, or, where another machine judges, what is said of that one."""
+    from htam_agent.backends.registry import choose_backend
 
-    Raises StoreError when it cannot be opened or a strategy file does not fit, SettingsError for the embedder.
+    if settings.evaluator == "local":
+        return choose_backend(settings.backend).name
+    if settings.backend == "auto":
+        raise SettingsError(
+            "Another machine judges (evaluator = external), and which backend it has is not known here.",
+            "Name it: --backend cuda or --backend cpp.",
+            "backend-external",
+        )
+    return settings.backend
+
+
+def make_director(options: RunOptions, settings: Settings, chat: Chat | None) -> Director | None:
+    """Who chooses directions; None for the score alone. Raises SettingsError when the prompt does not fit."""
+    if options.director == "score" or chat is None:
+        return None
+    from htam_agent.coding.prompting import Prompts
+    from htam_agent.graph.directing import ModelDirector
+
+    return ModelDirector(chat, functools.partial(Prompts(settings.prompts).render, "direct"))
+
+
+def open_memory(settings: Settings, embedder: Embedder | None = None, *, own_strategies: bool = True) -> MemoryStore:
+    """The memory store that the settings name, seeded, with the user's strategies (unless `own_strategies` is off): new
+    and changed ones are tried first (memory/trial.py). `embedder` None: the one that the settings choose.
+
+    Raises StoreError when it cannot be opened, a strategy file does not fit, or a strategy's kernel is wrong,
+    SettingsError for the embedder. Nothing of the user's strategies is then stored.
     """
     from htam_agent.memory.seedfiles import load_strategies
     from htam_agent.memory.store import MemoryStore
+    from htam_agent.memory.trial import add_tried
 
     if embedder is None and settings.tools.embedder is not None:
         from htam_agent.swapping.chosen import implementation
 
         embedder = cast("Embedder | None", implementation("embedder", settings))
 
-    own = load_strategies(settings.strategies, "user") if settings.strategies else {}
-    for strategy in own.values():
-        _check_slots(strategy)
+    own = load_strategies(settings.strategies, "user") if settings.strategies and own_strategies else {}
     store = MemoryStore.open(settings.memory, settings.chroma_url, embedder)
-    if own:
-        store.add_strategies(list(own.values()))
+    try:
+        add_tried(own.values(), store, settings)
+    except BaseException:
+        store.close()
+        raise
     return store
-
-
-def _check_slots(strategy: Strategy) -> None:
-    """A block in a slot that no skeleton has would be passed over for ever: said when the file is read."""
-    from htam_agent.coding.cpp import SLOTS as CPP_SLOTS
-    from htam_agent.coding.cuda import SLOTS as CUDA_SLOTS
-
-    known = CPP_SLOTS if strategy.backend == "cpp" else CUDA_SLOTS
-    unknown = sorted({*strategy.more_blocks, *([strategy.slot] if strategy.slot else [])} - set(known))
-    if unknown:
-        raise StoreError(
-            f"The strategy {strategy.id!r} fills the slot {unknown[0]!r}, which the {strategy.backend} kernels lack.",
-            f"Choose one of {', '.join(known)}.",
-            "strategy-file",
-        )
-
-
-def make_chat(options: RunOptions, settings: Settings) -> Chat | None:
-    """The chat of a run, asked one short question in each role that the run needs; None where no model is needed.
-
-    Raises SettingsError that names the wrong setting, ModelError when an endpoint is in trouble.
-    """
-    roles: tuple[Role, ...] = ("code", "repair") if options.coder == "model" else ()
-    roles += ("direct",) if options.director == "model" else ()
-    if not roles:
-        return None
-    from htam_agent.coding.preflight import ask_each, check_choices
-    from htam_agent.coding.role_chat import RoleChat
-
-    chat = RoleChat.from_settings(settings)
-    wanted = [chat.choices[role] for role in roles]
-    if settings.preflight:
-        ask_each(wanted)
-    else:
-        check_choices(wanted)
-    return chat
 
 
 def make_coder(options: RunOptions, settings: Settings, memory: MemoryStore, chat: Chat | None) -> Coder:
