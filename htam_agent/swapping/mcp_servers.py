@@ -69,9 +69,30 @@ class Connection:
             raise InfrastructureError(message, remedy, "mcp-failed") from error
 
     async def _call(self, tool: str, arguments: dict[str, object]) -> CallToolResult:
+        from mcp import MCPError
+        from mcp.types import CONNECTION_CLOSED
+
         if self._client is None or not self.alive:
             raise ConnectionError("the connection is closed")
-        return await self._client.call_tool(tool, arguments)
+        try:
+            return await self._client.call_tool(tool, arguments)
+        except MCPError as error:
+            if error.code == CONNECTION_CLOSED:
+                self.alive = False
+            raise
+
+    def answers(self) -> bool:
+        """Whether the server is still there; asked before an earlier connection is used for another run."""
+        try:
+            run_in_background(self._list_tools(), self.server.start_seconds)
+        except Exception:  # noqa: BLE001 - whatever it is, the server is started anew
+            self.alive = False
+        return self.alive
+
+    async def _list_tools(self) -> None:
+        if self._client is None or not self.alive:
+            raise ConnectionError("the connection is closed")
+        self.tools = {tool.name: tool for tool in (await self._client.list_tools(cache_mode="bypass")).tools}
 
     async def _start(self) -> None:
         self._ending = asyncio.Event()
@@ -84,9 +105,8 @@ class Connection:
         try:
             async with AsyncExitStack() as stack:
                 self._client = await self._connected(stack)
-                listed = await self._client.list_tools()
-                self.tools = {tool.name: tool for tool in listed.tools}
                 self.alive = True
+                await self._list_tools()
                 ready.set_result(None)
                 await ending.wait()
         except BaseException as error:
@@ -173,7 +193,7 @@ def connect(name: str, servers: Mapping[str, McpServer]) -> Connection:
         raise SettingsError("MCP servers need the package mcp, which is not installed.", INSTALL, "mcp-missing")
     with _lock:
         found = _connections.get(name)
-        if found is not None and found.alive and found.server == servers[name]:
+        if found is not None and found.server == servers[name] and found.answers():
             return found
         # What the SDK logs of a server's faults is in the errors; without a handler it would go to standard error.
         logging.getLogger("mcp").addHandler(logging.NullHandler())

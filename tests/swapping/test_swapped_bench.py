@@ -1,0 +1,125 @@
+"""Another compiler, judge and profiler in the real evaluator: used, confined, said in the result, never mixed up."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from htam_agent.coding.assembly import assemble
+from htam_agent.coding.parsing import parse_answer
+from htam_agent.errors import InfrastructureError
+from htam_agent.runs.records import RunOptions
+from htam_agent.services import bench_factory
+from htam_agent.settings import Settings
+from htam_agent.swapping.bench import Swapped, SwappedBench
+from htam_agent.swapping.chosen import choose
+from htam_agent.task import Task
+from htam_agent.tools import make_tools
+from htam_agent.verdict import Check
+from tests.support.command import ROOT
+from tests.swapping.test_mcp_tools import PERF
+from tests.swapping.third_party import install, marked
+
+TASK = Task.parse(str(ROOT / "tests" / "tasks" / "row_softmax.py"))
+OPTIONS = RunOptions(backend="cpp")
+TOOLS = {"compile": "fastcc", "profile": {"mcp": "perf/profile"}}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(install(tmp_path_factory.mktemp("site")))
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def bench(site: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SwappedBench]:
+    settings = Settings.load({"tools": TOOLS, "mcp": {"servers": {"perf": PERF}}})
+    made = bench_factory(choose(settings, "cpp"))(TASK, OPTIONS, tmp_path_factory.mktemp("bench"))
+    assert isinstance(made, SwappedBench)
+    with made:
+        yield made
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Path:
+    """A right answer to the task, recorded."""
+    said = json.loads((ROOT / "tests/recordings/row_softmax/say/0005.json").read_text())
+    path = tmp_path / "kernel.py"
+    path.write_text(assemble(parse_answer(said["content"], "cpp").source, "cpp"))
+    return path
+
+
+def test_the_build_of_a_third_party_is_what_runs(bench: SwappedBench, kernel: Path) -> None:
+    tools = make_tools(bench)
+
+    def call(name: str) -> object:
+        arguments = {"type": "tool_call", "id": "1", "name": name, "args": {"kernel": str(kernel)}}
+        return tools[name].invoke(arguments).artifact
+
+    built = bench.compile(kernel)
+    assert built.ok, built.log
+    assert marked(built.binary)
+    again = bench.compile(kernel)
+    assert again.cached
+    assert marked(again.binary), "the cache knows whose build it is"
+    result = call("run")
+    assert result.verdict == "correct", result.reason
+    note = "built by fastcc; the file alone builds with g++"
+    assert Check(name="compiler", passed=True, detail=note) in result.checks
+    profile = call("profile")
+    assert profile.bottleneck == "latency"
+    assert profile.diagnosis == "cpp: correct at candidate.py", "an MCP server said this"
+
+
+def test_the_built_in_compiler_has_builds_of_its_own(bench: SwappedBench, kernel: Path) -> None:
+    other = bench.compile(kernel)
+    session = bench._opened()
+    plain = SwappedBench(TASK, backend="cpp", folder=bench.folder / "plain")
+    assert plain.swapped == Swapped()
+    backend = plain._backend()
+    assert session.backend.build_key("x") != backend.build_key("x")
+    assert marked(other.binary)
+
+
+def test_a_source_that_does_not_build_is_still_a_value(bench: SwappedBench, kernel: Path) -> None:
+    kernel.write_text(re.sub(r'extern "C"', 'extern "D"', kernel.read_text()))
+    built = bench.compile(kernel)
+    assert not built.ok
+    assert "error" in built.log
+
+
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [
+        ("fastcc:Broken", ["'fastcc:Broken'", "OSError: the licence server is gone"]),
+        ("fastcc:WrongAnswer", ["answered str instead of CompileResult"]),
+    ],
+)
+def test_a_compiler_that_breaks_is_no_fault_of_the_kernel(
+    bench: SwappedBench, kernel: Path, monkeypatch: pytest.MonkeyPatch, choice: str, words: list[str]
+) -> None:
+    compiler = choose(Settings.load({"tools": {"compile": choice}})).swapped.compiler
+    monkeypatch.setattr(bench._opened().backend, "compiler", compiler)
+    with pytest.raises(InfrastructureError) as caught:
+        bench.compile(kernel)
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+def test_a_judge_of_another_package_decides_and_is_named(bench: SwappedBench, kernel: Path) -> None:
+    built = bench.compile(kernel)
+    chosen = choose(Settings.load({"tools": {"run": "fastcc:Judge", "profile": "fastprof"}})).swapped
+    before, bench.swapped = bench.swapped, chosen
+    try:
+        result = bench.run(built, timing=False)
+        profile = bench.profile(built, result)
+    finally:
+        bench.swapped = before
+    assert (result.verdict, result.reason) == ("correct", "candidate.py")
+    assert [check.detail for check in result.checks] == ["judged by fastcc:Judge, not by the built-in evaluator"]
+    assert profile.diagnosis == "fastcc saw softmax."
