@@ -1,0 +1,1 @@
+"""The ablation: the real graph, replayed against the table of measured plans."""

@@ -1,0 +1,72 @@
+"""The figures of docs/memory.md, as SVG and PNG."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+COLOURS = {
+    "full": "#1b1b1b", "no-hierarchy": "#d55e00", "no-local": "#e69f00", "random": "#cc79a7", "no-prefix": "#0072b2",
+    "no-position": "#56b4e9", "no-update": "#009e73", "none": "#999999",
+}  # fmt: skip
+
+
+def draw(result: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Speedup by step and mode, and each mode against full. Needs matplotlib (the extra `plot`)."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    # Text as text, no date and fixed ids: the same numbers give the same file.
+    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "htam", "font.size": 10})
+    import matplotlib.pyplot as plt
+
+    summary = result["summary"]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), width_ratios=(3, 2))
+    _by_step(left, summary["modes"])
+    _against_full(right, summary["against_full"], result["steps"])
+    figure.suptitle(
+        f"{len(summary['tasks'])} operators on a processor, {result['chains']} chains a mode, replayed from the table"
+    )
+    figure.tight_layout()
+    files = [folder / f"ablation-cpu.{kind}" for kind in ("svg", "png")]
+    folder.mkdir(parents=True, exist_ok=True)
+    figure.savefig(files[0], metadata={"Date": None})
+    figure.savefig(files[1], dpi=130, metadata={"Software": None})
+    plt.close(figure)
+    return files
+
+
+def _by_step(axes: Any, modes: Mapping[str, Any]) -> None:
+    for mode, found in modes.items():
+        steps = [cell["step"] for cell in found["by_step"]]
+        means = [cell["geomean_returned"] for cell in found["by_step"]]
+        width, order = (2.6, 3) if mode == "full" else (1.5, 2)
+        axes.plot(steps, means, marker="o", ms=4, lw=width, zorder=order, color=COLOURS[mode], label=mode)
+    full = modes.get("full")
+    if full is not None:
+        low, high = zip(*(cell["geomean_returned_interval"] for cell in full["by_step"]), strict=True)
+        axes.fill_between([cell["step"] for cell in full["by_step"]], low, high, color=COLOURS["full"], alpha=0.08)
+    axes.set_xlabel("step")
+    axes.set_ylabel("geometric mean speedup over eager")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, fontsize=9)
+
+
+def _against_full(axes: Any, against: Mapping[str, Any], steps: int) -> None:
+    """After half of the steps and after all, with the bootstrap intervals over tasks."""
+    names = list(against)[::-1]
+    for step, marker, shift in ((max(1, steps // 2), "s", 0.15), (steps, "o", -0.15)):
+        for place, name in enumerate(names):
+            cell = against[name][step - 1]
+            low, high = cell["interval"]
+            axes.plot([low, high], [place + shift] * 2, color=COLOURS[name], lw=1.5)
+            label = f"after {step} steps" if place == 0 else None
+            axes.plot(cell["ratio"], place + shift, marker, color=COLOURS[name], ms=5, label=label)
+    axes.axvline(1.0, color="#1b1b1b", lw=1)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_xlabel("over full (below 1: worse)")
+    axes.grid(axis="x", alpha=0.3)
+    axes.legend(frameon=False, fontsize=8)
