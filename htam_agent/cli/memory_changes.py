@@ -34,7 +34,7 @@ YesOption = Annotated[bool, typer.Option("--yes", help="Do it.")]
 
 def export_command(
     pack: PackArgument,
-    kind: Annotated[list[KindName] | None, typer.Option("--kind", help="Only this kind; may be repeated.")] = None,
+    kind: Annotated[KindName | None, typer.Option("--kind", help="Only records of this kind.")] = None,
     seed: Annotated[bool, typer.Option("--seed", help="The seed's records too, which every htam has.")] = False,
     memory: MemoryOption = None,
     as_json: JsonOption = False,
@@ -45,7 +45,7 @@ def export_command(
     from htam_agent.memory.view import MemoryExported
 
     with opened(memory) as store:
-        header = write_pack(store, pack, kind or KINDS, seed=seed)
+        header = write_pack(store, pack, (kind,) if kind else KINDS, seed=seed)
         place = store.place
     if as_json:
         report = MemoryExported(schema_="htam.memory/1", pack=str(pack), counts=header.counts, sha256=header.sha256)
