@@ -16,7 +16,7 @@ from htam_agent.runs.records import Result, RunManifest, RunSettings
 from htam_agent.task import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from langgraph.runtime import RunControl
 
@@ -47,8 +47,8 @@ def optimize(
     htam.toml, .env and the environment. `listen` is called with every progress event.
 
     Raises UsageError (TaskError, SettingsError, BackendUnavailable, StoreError, RunError) for what the caller can
-    mend, InfrastructureError for what broke, Interrupted where `control` stopped it. A candidate's failure raises
-    nothing: it is in the Result.
+    mend, InfrastructureError for what broke, Interrupted where `control` stopped it, Paused where it waits for an
+    approval or for verdicts (`resume` goes on). A candidate's failure raises nothing: it is in the Result.
     """
     from htam_agent.graph.runner import run_graph
     from htam_agent.runs.cap import keep_under_cap
@@ -74,6 +74,8 @@ def resume(
     listen: Callable[[Event], None] | None = None,
     control: RunControl | None = None,
     settings: Settings | None = None,
+    verdicts: str | Path | Sequence[object] | None = None,
+    approve: str | None = None,
     **overrides: object,
 ) -> Result:
     """Go on with a run that was killed or interrupted, under the options that it was started with; a finished run's
@@ -82,11 +84,15 @@ def resume(
     runs folder, or "last". Memory, strategies, prompts, model and addresses are those of the run unless `overrides` or
     the environment give others.
 
-    Raises RunError when there is no such run, it is corrupt, or its task file changed meanwhile; TaskError when its
-    pickled module did.
+    What a run waits for is given with it: `verdicts` (a results file of `htam evaluate --batch`, or its lines), or
+    `approve` (yes, no, or the direction that is to be taken).
+
+    Raises RunError when there is no such run, it is corrupt, its task file changed meanwhile, or what is given is not
+    what it waits for (the run is then as before); TaskError when its pickled module did; Paused where it waits again.
     """
     from htam_agent.backends.registry import require_backend
     from htam_agent.graph.runner import run_graph
+    from htam_agent.runs.answering import take_answers
     from htam_agent.services import make_context
 
     settings = settings or _settings(overrides)
@@ -96,14 +102,18 @@ def resume(
     if finished is not None and not may_go_on(finished, manifest.options, options):
         return finished
     _unchanged(manifest.task)
-    require_backend(manifest.options.backend)
+    if manifest.options.evaluator == "local":
+        require_backend(manifest.options.backend)
+    take_answers(folder, verdicts, approve)
     listen = listen or _ignore
     settings = _as_before(settings, manifest, listen)
     context = make_context(settings, options, folder.root)
     folder.write("run.json", manifest.model_copy(update={"options": options}))
     try:
         with _naming(folder):
-            return run_graph(context, manifest.task, folder, listen, control, reopen=finished is not None)
+            return run_graph(
+                context, manifest.task, folder, listen, control, reopen=finished is not None, answer=approve
+            )
     finally:
         context.close()
 

@@ -16,30 +16,30 @@ if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
 
     from htam_agent.coding.base import Coder
-    from htam_agent.coding.chat import Chat, Role
+    from htam_agent.coding.chat import Chat
     from htam_agent.evaluation.bench import Bench
     from htam_agent.graph.context import BenchFactory, BenchLike, Context
+    from htam_agent.graph.directing import Director
     from htam_agent.memory.embed import Embedder
-    from htam_agent.memory.model import Strategy
     from htam_agent.memory.store import MemoryStore
     from htam_agent.settings import Settings
     from htam_agent.swapping.bench import Swapped
     from htam_agent.swapping.chosen import Chosen
     from htam_agent.task import Task
-    from htam_agent.words import Protocol
+    from htam_agent.words import Backend, Protocol
 
 
 def run_options(settings: Settings) -> RunOptions:
     """The options of a run that starts under these settings.
 
-    Raises BackendUnavailable when the wanted backend does not work here.
+    Raises BackendUnavailable when the wanted backend does not work here, SettingsError where another machine judges and
+    its backend is not named.
     """
-    from htam_agent.backends.registry import choose_backend
     from htam_agent.swapping.chosen import coder_name
 
     seed = settings.seed if settings.seed is not None else int.from_bytes(os.urandom(4), "big")
     return RunOptions(
-        backend=choose_backend(settings.backend).name,
+        backend=_backend(settings),
         coder=coder_name(settings),
         steps=settings.steps,
         precision=settings.precision,
@@ -53,6 +53,8 @@ def run_options(settings: Settings) -> RunOptions:
         approve=settings.approve,
         seed=seed,
         max_seconds=settings.max_seconds,
+        max_cost=settings.max_cost,
+        max_tokens=settings.max_tokens,
         no_progress_steps=settings.no_progress_steps,
         compile_baseline=settings.compile_baseline,
         warm_l2=settings.warm_l2,
@@ -190,14 +192,20 @@ def make_tools(bench: BenchLike) -> Mapping[str, BaseTool]:
 
 def make_context(settings: Settings, options: RunOptions, folder: Path | None = None) -> Context:
     """A context for one run in `folder`, or, without one, for any number of runs under the settings' runs folder."""
+    from htam_agent.coding.opening import open_chat
+    from htam_agent.coding.prices import PriceTable
     from htam_agent.graph.context import Context
+    from htam_agent.graph.external import open_external
     from htam_agent.swapping.chosen import choose
 
     chosen = choose(settings, options.backend)
-    chat = make_chat(options, settings)
+    prices = PriceTable.load(settings.prices)
+    resumed = folder is not None and (folder / "run.json").exists()
+    chat, preflights = open_chat(options, settings, prices, resumed)
     memory = open_memory(settings, chosen.embedder)
     try:
         coder = chosen.coder or make_coder(options, settings, memory, chat)
+        director = make_director(options, settings, chat)
     except BaseException:
         memory.close()
         raise
@@ -206,7 +214,10 @@ def make_context(settings: Settings, options: RunOptions, folder: Path | None = 
         memory=memory,
         coder=coder,
         chat=chat,
-        open_bench=bench_factory(chosen),
+        prices=prices,
+        preflights=preflights,
+        open_bench=open_external if options.evaluator == "external" else bench_factory(chosen),
+        director=director,
         make_tools=make_tools,
         runs=settings.runs,
         folder=folder,

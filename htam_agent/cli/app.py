@@ -43,7 +43,7 @@ def _register() -> None:
     app.command("optimize")(optimize.optimize_command)
     app.command("evaluate")(evaluate.evaluate_command)
     app.command("resume")(resume.resume_command)
-    app.command("runs")(runs.runs_command)
+    app.add_typer(runs.runs_app, name="runs")
     app.add_typer(memory_app, name="memory")
     app.add_typer(prompts.prompts_app, name="prompts")
     app.command("graph")(graph.graph_command)

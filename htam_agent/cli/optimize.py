@@ -36,7 +36,14 @@ def optimize_command(
     memory_mode: Annotated[
         str | None, typer.Option(help="full, or an ablation: no-hierarchy, no-local, random, no-prefix, ..., none.")
     ] = None,
-    candidates: Annotated[int | None, typer.Option(help="Candidates written in each step.")] = None,
+    candidates: Annotated[int | None, typer.Option(help="Candidates written in each step, side by side.")] = None,
+    director: Annotated[str | None, typer.Option(help="Who chooses directions: score, or model.")] = None,
+    evaluator: Annotated[
+        str | None, typer.Option(help="local, or external: the run waits for another machine's verdicts.")
+    ] = None,
+    approve: Annotated[
+        str | None, typer.Option(help="Wait for your yes: before each direction, before code runs (direction,code).")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Of selection; the evaluator's seeds stay secret.")] = None,
     memory: MemoryOption = None,
     out: Annotated[
@@ -62,7 +69,8 @@ def optimize_command(
         "backend": backend, "coder": coder, "steps": steps, "precision": precision, "protocol": protocol,
         "policy": policy, "memory_mode": memory_mode, "candidates": candidates, "seed": seed, "memory": memory,
         "out": out, "max_seconds": max_seconds, "strategies": strategies or None,
-        "compile_baseline": compile_baseline, "log_format": log_format,
+        "compile_baseline": compile_baseline, "log_format": log_format, "director": director, "evaluator": evaluator,
+        "approve": approve,
     }  # fmt: skip
     settings = Settings.load({name: value for name, value in given.items() if value is not None})
     parsed = Task.parse(task)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from langgraph.runtime import RunControl
 
     from htam_agent.runs.records import Result
+    from htam_agent.runs.waiting import Waiting
     from htam_agent.settings import Settings
 
 Listener = Callable[[Event], None]
@@ -26,11 +27,12 @@ Listener = Callable[[Event], None]
 def run_with_progress(work: Callable[[Listener, RunControl], Result], settings: Settings, as_json: bool) -> Result:
     """Run `work` with a listener and a control that the first Ctrl-C drains; print the result in the asked form.
 
-    Raises Interrupted when the run was stopped, at a node boundary or at once.
+    Raises Interrupted when the run was stopped, at a node boundary or at once, and SystemExit when it waits, which is
+    printed.
     """
     from langgraph.runtime import RunControl
 
-    from htam_agent.graph.runner import Interrupted
+    from htam_agent.graph.runner import Interrupted, Paused
     from htam_agent.logging import set_up_logging
 
     set_up_logging(settings.log_level, settings.log_format)
@@ -42,6 +44,12 @@ def run_with_progress(work: Callable[[Listener, RunControl], Result], settings: 
         if error.args:  # the run's folder
             raise Interrupted(Path(str(error.args[0]))) from error
         raise
+    except Paused as paused:
+        if as_json:
+            print_json(paused.waiting.to_json())
+        else:
+            typer.echo(waiting_text(paused.waiting))
+        raise SystemExit(paused.exit_code) from None
     finally:
         restore()
     if as_json:
@@ -49,6 +57,17 @@ def run_with_progress(work: Callable[[Listener, RunControl], Result], settings: 
     else:
         _print_result(result)
     return result
+
+
+def waiting_text(waiting: Waiting) -> str:
+    """What a run waits for, and how to answer, for people."""
+    from htam_agent.graph.runner import how_to_answer
+
+    lines = [f"{waiting.run} waits for {waiting.text}."]
+    lines += [f"  {one.direction} ({one.score:.3f}): {one.why}" for one in waiting.directions]
+    lines += [f"  {one.kernel}" for one in waiting.candidates if waiting.kind == "code"]
+    lines += [f"The last answer was refused: {waiting.problem}"] if waiting.problem else []
+    return "\n".join([*lines, how_to_answer(waiting)])
 
 
 def _drain_on_interrupt(control: RunControl) -> Callable[[], None]:

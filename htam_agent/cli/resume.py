@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,12 +17,22 @@ if TYPE_CHECKING:
 
 
 def resume_command(
-    run: Annotated[str, typer.Argument(help="A run's folder, its name under the runs folder, or last.")],
+    run: Annotated[
+        str,
+        typer.Argument(help="A run's folder, its name under the runs folder, last, or all that wait."),
+    ],
+    verdicts: Annotated[
+        Path | None, typer.Option(help="The results of `htam evaluate --batch` that the run waits for.")
+    ] = None,
+    approve: Annotated[
+        str | None, typer.Option(help="yes or no to what the run waits for, or the direction that it is to take.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, max=64, help="With all: so many runs go on at once.")] = 4,
     memory: MemoryOption = None,
     log_format: LogFormatOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Go on with a run that was killed or interrupted, exactly where it stopped."""
+    """Go on with a run that was killed or interrupted, exactly where it stopped, or with what it waits for."""
     from htam_agent.cli.optimize import exit_code
     from htam_agent.cli.progress import run_with_progress
     from htam_agent.settings import Settings
@@ -29,9 +40,17 @@ def resume_command(
     given = {"memory": memory, "log_format": log_format}
     settings = Settings.load({name: value for name, value in given.items() if value is not None})
 
+    if run == "all":
+        from htam_agent.cli.resume_all import resume_all
+        from htam_agent.errors import UsageError
+
+        if (verdicts is None) == (approve is None):
+            raise UsageError("Runs go on with one kind of answer.", "Give --verdicts FILE or --approve yes.")
+        return resume_all(settings, verdicts, approve, jobs, as_json)
+
     def work(listen: Listener, control: RunControl) -> Result:
         from htam_agent.api import resume
 
-        return resume(run, listen=listen, control=control, settings=settings)
+        return resume(run, listen=listen, control=control, settings=settings, verdicts=verdicts, approve=approve)
 
     return exit_code(run_with_progress(work, settings, as_json), require_faster=False, faster_than="best")

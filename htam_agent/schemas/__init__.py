@@ -23,7 +23,8 @@ def models() -> dict[str, type[BaseModel]]:
     from htam_agent.cli.graph import GraphObject
     from htam_agent.cli.output import ErrorObject
     from htam_agent.cli.prompts import PromptObject, PromptsObject
-    from htam_agent.cli.runs import RunsObject
+    from htam_agent.cli.resume_all import RunFailed
+    from htam_agent.cli.runs import PendingObject, RunsObject
     from htam_agent.doctor import Report
     from htam_agent.judging import Evaluation
     from htam_agent.memory.view import MemoryDrawing, MemoryList, MemoryShown, MemoryStats
@@ -39,6 +40,8 @@ def models() -> dict[str, type[BaseModel]]:
         "waiting": Waiting,
         "error": ErrorObject,
         "runs": RunsObject,
+        "pending": PendingObject,
+        "resume": RunFailed,
         "graph": GraphObject,
         "config": ConfigObject,
         "doctor": Report,
