@@ -95,6 +95,8 @@ class Transition(Record):
     risk: str
     prior: float = Field(ge=-1.0, le=1.0)
     pseudo_counts: float = Field(2.0, gt=0.0)
+    basis: str = ""
+    """What the prior is argued from, with its source (traffic counts, vendor guide, measurement)."""
     provenance: Literal["seed", "user", "learned"] = "seed"
 
     @property

@@ -37,12 +37,13 @@ def test_the_directions_are_complete_and_answer_every_bottleneck(seed: Seed) -> 
 
 
 def test_transitions_join_known_directions_and_say_when_why_and_at_what_risk(seed: Seed) -> None:
-    assert len(seed.transitions) >= 36
+    assert len(seed.transitions) >= 60
     assert len({edge.id for edge in seed.transitions}) == len(seed.transitions)
     for edge in seed.transitions:
         assert edge.source in IDS | {START}
         assert edge.target in IDS - {edge.source}
         assert min(len(edge.when), len(edge.why), len(edge.risk)) > 10
+        assert len(edge.basis) > 20, f"{edge.id}: what the prior is argued from"
         assert 0 < edge.prior <= 0.5
     assert len([edge for edge in seed.transitions if edge.source == START]) >= 5
 
@@ -64,6 +65,14 @@ def test_every_strategy_belongs_to_a_direction_and_directions_serve_both_backend
         own = [strategy for strategy in seed.strategies if strategy.backend == backend]
         assert len(own) >= 12
         assert len({strategy.direction for strategy in own}) >= 6
+
+
+def test_every_strategy_says_where_it_comes_from_and_what_may_go_wrong(seed: Seed) -> None:
+    assert len(seed.strategies) >= 40
+    for strategy in seed.strategies:
+        assert len(strategy.source) > 10, strategy.id
+        assert strategy.how
+        assert strategy.pitfalls, strategy.id
 
 
 def test_the_digest_is_of_the_content_not_of_the_order(seed: Seed) -> None:
