@@ -36,10 +36,11 @@ def asking(state: State, runtime: Runtime[Context], session: Session, place: Pla
         deadline=None if left is None else time.monotonic() + left,
         tell=lambda text: emit(runtime, "waiting", text, step=place.step),
     )
+    before = session.ledger.entries
     with asking_for(scope):
         yield
-    if spent := session.ledger.summary():
-        emit(runtime, "spent", spent, step=place.step)
+    if session.ledger.entries != before:
+        emit(runtime, "spent", session.ledger.summary(), step=place.step)
 
 
 class Place:

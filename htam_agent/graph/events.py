@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 class Event(TypedDict):
     """One event. `kind`: resumed, prepare, prepared, direction, strategies, code, compiled, judged, profiled, repair,
-    refused, learned, finishing. `text` is a short sentence; further keys by kind."""
+    refused, learned, waiting (for another attempt at a model), spent, finishing. `text` is a short sentence; further
+    keys by kind."""
 
     kind: str
     text: str

@@ -211,9 +211,7 @@ def _written(candidate: Candidate, code: Code, seconds: float) -> Candidate:
     return candidate.model_copy(update={**changes, "status": "written", "strategy": code.strategy, "tried": tried})
 
 
-def _ask(
-    state: State, runtime: Runtime[Context], session: Session, request: CodeRequest, candidate: Candidate
-) -> Code:
+def _ask(state: State, runtime: Runtime[Context], session: Session, request: CodeRequest, candidate: Candidate) -> Code:
     """Ask the coder and store its answer before anything else happens to it. A refusal that cost nothing is not stored:
     the step is opened again with other strategies under the same number."""
     coder, before = context_of(runtime).coder, session.ledger.entries
