@@ -16,6 +16,7 @@ from htam_agent.memory.evidence import BACKEND, STRATEGY, Attended, Evidence
 from htam_agent.memory.guard import PRIOR_COUNTS, judged, sums
 from htam_agent.memory.index import Memory
 from htam_agent.memory.model import SelectionState, Strategy
+from htam_agent.memory.modes import is_flat
 from htam_agent.memory.preconditions import applicable
 from htam_agent.memory.siblings import shifts_of
 
@@ -115,7 +116,8 @@ def _posterior(state: SelectionState, memory: Memory) -> Posterior:
     counts = sums(column[own], found.weights[own], size)
     totals = sums(column[own], found.weights[own] * attended.shares[own], size)
     weights = np.where(here & ~own, USED_UP * found.weights, found.weights)
-    shifts = shifts_of(attended, weights, column, strategies, memory)
+    flat = is_flat(state.mode)
+    shifts = np.zeros(size) if flat else shifts_of(attended, weights, column, strategies, memory)
     return Posterior(
         strategies=strategies,
         priors=priors,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from htam_agent.memory.retrieval import applicable, retrieve_strategies
-from tests.support.memory import experience, features, index, state, strategy
+from tests.support.memory import DEVICE, experience, features, index, state, strategy
+
+EIGHT_THREADS = DEVICE.model_copy(update={"threads": 8})
 
 
 @pytest.mark.parametrize(
@@ -25,12 +27,16 @@ from tests.support.memory import experience, features, index, state, strategy
         ({"operator_classes": ["scan"]}, "the operator is a softmax, needed is scan"),
         ({"operators_any": ["aten.tanh", "aten.erf"]}, "no aten.tanh or aten.erf occurs"),
         ({"compute_capability_min": 90}, "the compute capability is 80, at least 90 is needed"),
+        ({"compute_capability_max": 75}, "the compute capability is 80, at most 75 is allowed"),
+        ({"architectures": ["sm_90", "sm_100"]}, "the architecture is x86_64, needed is sm_90 or sm_100"),
+        ({"threads_min": 16}, "the device's number of threads is 8, at least 16 is needed"),
+        ({"threads_max": 4}, "the device's number of threads is 8, at most 4 is allowed"),
         ({"plan_mapping": ["warp-row"]}, "the kernel's mapping is block-row, needed is warp-row"),
         ({"plan_staging": ["shared"]}, "the kernel's staging is none, needed is shared"),
     ],
 )
 def test_each_precondition_filters_and_says_so(needs: dict[str, object], reason: str) -> None:
-    here = state(compute_capability=80, plan_mapping="block-row", plan_staging="none")
+    here = state(compute_capability=80, plan_mapping="block-row", plan_staging="none", device=EIGHT_THREADS)
     assert applicable(strategy("a", "wide", **needs), here) == reason
     assert applicable(strategy("a", "wide"), here) is None
 
@@ -55,6 +61,10 @@ def test_backend_history_and_unknown_hardware_filter() -> None:
     assert applicable(strategy("a", "wide"), state(tried=("a",))) == "it was tried on the best kernel so far"
     part = applicable(strategy("a", "wide"), state(plan_strategies=("a",)))
     assert part == "it is part of the best kernel already"
+    assert applicable(strategy("a", "wide", threads_max=4), state()) == (
+        "the device's number of threads is unknown, at most 4 is allowed"
+    )
+    assert applicable(strategy("a", "wide", architectures=["sm_90"]), state(device=None, compute_capability=90)) is None
     unknown = applicable(strategy("a", "wide", compute_capability_min=90), state())
     assert unknown == "the compute capability is unknown, at least 90 is needed"
 
