@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 BUDGET_SECONDS = 0.3
 """For all float64 calls of an evaluation."""
 LEAST_TRIALS = 2
+TIMED_SECONDS, MOST_TIMED = 0.1, 3
+"""For the float64 calls of timed outputs, and how many outputs are compared with them at most."""
 
 
 class AccuracyReport:
@@ -31,6 +33,12 @@ class AccuracyReport:
         if not self._seconds or self._reason:
             return 1000
         return max(LEAST_TRIALS, int(BUDGET_SECONDS / self._seconds))
+
+    def affordable_timed(self) -> int:
+        """Outputs of timed calls that the budget allows to be compared with float64; none where it cannot be used."""
+        if not self._applies or self._reason:
+            return 0
+        return min(MOST_TIMED, int(TIMED_SECONDS / max(self._seconds, 1e-3)))
 
     def add(self, judged: Judged, label: str = "") -> None:
         """Takes in what was measured in one trial."""

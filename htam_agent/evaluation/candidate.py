@@ -215,6 +215,8 @@ class Candidate:
     def _hand_over_kept(self, order: Order) -> Answer:
         """The outputs of the last timed call on one set of inputs; all are then freed, unless they are to be kept."""
         answer = self._hand_over(self._repeater.kept(order.kept))
+        if order.state:
+            self._dump_state()
         if not order.keep:
             self._repeater.forget()
         return answer

@@ -16,13 +16,6 @@ def clock_checks(
 
     `not_native`: why the candidate's stopwatch is not the native one, as its process said before the file was there.
     """
-    varied = f"other values in every round on {_sets(rounds.slots)}, {rounds.compared} outputs compared"
-    if alone:
-        varied += " (each of one more call, on inputs and state as they were)"
-    elif loaded.blueprint.slots < MOST_SLOTS:
-        varied += f"; memory does not suffice for {MOST_SLOTS} sets"
-    if rounds.skipped:
-        varied += f"; {rounds.skipped} not compared: the reference is not finite there"
     distrust = rounds.distrust
     proof = rounds.proof
     said = [distrust or (proof.describe() if proof is not None else "")]
@@ -43,10 +36,29 @@ def clock_checks(
     if rounds.slots == 1 and not alone:
         said.append("with one set of inputs, results kept from call to call within a round do not show")
     checks = [
-        Check(name="timed-outputs", passed=True, detail=varied),
+        Check(name="timed-outputs", passed=True, detail=_compared(rounds, loaded, alone)),
         Check(name="clock", passed=not (distrust or unequal), detail="; ".join(filter(None, said))),
     ]
     return checks, distrust
+
+
+def _compared(rounds: Rounds, loaded: Loaded, alone: bool) -> str:
+    """Which outputs of timed calls were compared, and how."""
+    parts = [f"other values in every round on {_sets(rounds.slots)}, {rounds.compared} outputs compared"]
+    if alone:
+        parts[0] += (
+            " (each of one to four more calls in a row from inputs and state as they were, which are compared too)"
+        )
+    elif loaded.blueprint.slots < MOST_SLOTS:
+        parts.append(f"memory does not suffice for {MOST_SLOTS} sets")
+    if rounds.exact:
+        parts.append(f"{rounds.exact} of them against float64 too")
+    elif loaded.float64_applies:
+        why = loaded.float64_reason or f"a call of it takes {loaded.float64_seconds:.2g} s"
+        parts.append(f"none of them against float64 ({why})")
+    if rounds.skipped:
+        parts.append(f"{rounds.skipped} not compared: the reference is not finite there")
+    return "; ".join(parts)
 
 
 def _sets(slots: int) -> str:

@@ -15,7 +15,7 @@ import time
 from htam_agent.evaluation import proof
 from htam_agent.evaluation.activity import works_on
 from htam_agent.evaluation.cover import MOST_FLUSHES, Cover, cover_for, joined
-from htam_agent.evaluation.judge import Reference, Stop, Subject, Verification
+from htam_agent.evaluation.judge import Reference, Stop, Subject
 from htam_agent.evaluation.messages import Answer, Blueprint, Measure, Order, Prepare, Trial, Variant
 from htam_agent.evaluation.plans import regime_of
 from htam_agent.evaluation.proof import FirstCalls, ShortBlocks, remembers
@@ -30,10 +30,11 @@ from htam_agent.evaluation.timing import (
     settled,
     works_elsewhere,
 )
+from htam_agent.evaluation.verification import Verification
 from htam_agent.words import Protocol
 
 WARM_SECONDS = {"cpu": 0.1, "cuda": 0.03}
-BUDGET_SECONDS = {"cpu": 2.0, "cuda": 0.5}
+BUDGET_SECONDS = {"cpu": 1.0, "cuda": 0.5}
 MOST_ROUNDS = 60
 MOST_PROOF_CALLS = {"cpu": 50_000, "cuda": 8192}
 CHEAP_SECONDS = 0.006
@@ -42,6 +43,10 @@ FRESH_SHARE = 0.6
 """Of the rounds, in which an output of the first few calls is compared: a file that leaves those out is found."""
 HOST_MS, HOST_CALLS = 4.0, 200
 """Calls back to back for about this long, and no more than fit the device's queue, say what one costs the host."""
+EXACT_SHARE = 0.3
+"""Of the comparisons, which meet the float64 rule too, as long as that is affordable."""
+MOST_IN_A_ROW = 4
+"""Calls that go on from each other before one is compared, where calls move inputs or state on."""
 MOST_DOUBLINGS = 2
 """More flushes where the clocks part, before it counts against the claim."""
 OVERWRITE_SHARE = 0.5
@@ -57,8 +62,8 @@ PROOF_ROUNDS = {"cpu": (1, 3, 5), "cuda": (2, 5)}
 class Clocking:
     """The timing of one candidate against one variant of the reference. The device's lock is held by the caller.
 
-    `alone`: calls write inputs or state, so that there is one slot, and what is compared is one more call on both as
-    they were.
+    `alone`: calls write inputs or state, so that there is one slot, and what is compared is a few more calls in a row
+    from both as they were, with the state that they leave.
     """
 
     def __init__(
@@ -92,6 +97,7 @@ class Clocking:
         self._doublings = 0
         self._blends: bool | None = None
         self._comparing = 0.0
+        self._exact_left = verification.affordable_timed if protocol == "strict" else 0
 
     def run(self, variant: Variant) -> Rounds:
         """Rounds until the interval is narrow or the budget ends, at least as many as an interval needs.
@@ -324,7 +330,7 @@ class Clocking:
 
     def _compare_a_call(self, rounds: Rounds, turns: int, *, overwrite: bool = False) -> None:
         """Judges the outputs of the last call on a slot that is drawn now. Where calls move inputs or state on, that is
-        one more call, timed like the others and on both as they were.
+        the last of a few more calls, timed like the others and from both as they were.
 
         `overwrite`: the inputs get other values first, for a file that would begin to compute when it is asked for its
         outputs; its processes are stopped meanwhile.
@@ -335,20 +341,46 @@ class Clocking:
         values = self._values[slot].model_copy(update={"expect": True, "write": self._writes_inputs})
         if overwrite:
             self._refresh(len(self._values))
-        if not self._reference.prepare(values).usable:
+        calls = self._usable_calls(values)
+        if not calls:
             rounds.skipped += 1
             return
         if self._alone:
-            self._subject.order(Order(measure=Measure(calls=1, alone=True, regime=self._regime)), "time")
-        answer = self._subject.order(Order(hand_over=True, kept=slot), "time")
+            self._subject.order(Order(measure=Measure(calls=calls, alone=True, regime=self._regime)), "time")
+        answer = self._subject.order(Order(hand_over=True, kept=slot, state=self._alone), "time")
         rounds.handing_ms.append(self._subject.wall_ms)
-        self._judge(answer, "a timed call", state=False, slot=slot, overwritten=overwrite)
+        exact = calls == 1 and self._exact_left > 0 and self._random.random() < EXACT_SHARE
+        self._judge(answer, "a timed call", state=self._alone, slot=slot, overwritten=overwrite, exact=exact)
         rounds.compared += 1
+        rounds.exact += exact
+        self._exact_left -= exact
         self._comparing = time.monotonic() - begin
 
-    def _judge(self, answer: Answer, label: str, state: bool, slot: int = 0, *, overwritten: bool = False) -> None:
+    def _usable_calls(self, values: Prepare) -> int:
+        """Has the reference compute what is expected after so many calls on these values: one, or where calls move
+        inputs or state on, a number that is drawn. 0 where it is not finite even after one."""
+        drawn = self._random.randint(1, MOST_IN_A_ROW) if self._alone else 1
+        for calls in dict.fromkeys((drawn, 1)):
+            if self._reference.prepare(values.model_copy(update={"calls": calls})).usable:
+                return calls
+        return 0
+
+    def _judge(
+        self,
+        answer: Answer,
+        label: str,
+        state: bool,
+        slot: int = 0,
+        *,
+        overwritten: bool = False,
+        exact: bool = False,
+    ) -> None:
         place = slot * self._plan.slot_bytes
-        self._verification.judge(answer, label, [self._protocol], place, state=state, overwritten=overwritten)
+        self._verification.judge(
+            answer, label, [self._protocol], place, state=state, slot=0, overwritten=overwritten, exact=exact
+        )
+        if exact:
+            self._verification.settle()
         if self._verification.verdicts[self._protocol] != "correct":
             raise Stop("wrong", "time", self._verification.reasons[self._protocol])
 

@@ -13,7 +13,7 @@ from htam_agent.evaluation.clock_checks import clock_checks
 from htam_agent.evaluation.clocking import Clocking
 from htam_agent.evaluation.entering import occupy
 from htam_agent.evaluation.files import tail
-from htam_agent.evaluation.judge import Stop, Subject, Verification
+from htam_agent.evaluation.judge import Stop, Subject
 from htam_agent.evaluation.latency import measure_latency
 from htam_agent.evaluation.messages import Variant
 from htam_agent.evaluation.own_work import OwnWork
@@ -22,6 +22,7 @@ from htam_agent.evaluation.rounds import Rounds
 from htam_agent.evaluation.session import Session
 from htam_agent.evaluation.sides import NoTimes, Sides
 from htam_agent.evaluation.timing import device_lock, to_interval
+from htam_agent.evaluation.verification import Verification
 from htam_agent.verdict import BothSides, Check, CompileResult, GpuState, RunResult, Speedups, Times
 from htam_agent.words import Protocol, Stage, Verdict
 

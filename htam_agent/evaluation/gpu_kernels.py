@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from htam_agent.evaluation.differing import Difference, difference
-from htam_agent.evaluation.judge import Stop, Subject, Verification
+from htam_agent.evaluation.judge import Stop, Subject
 from htam_agent.evaluation.kernel_names import Kernels
 from htam_agent.evaluation.messages import Answer, LaunchMode, Order, Prepare, Trial
 from htam_agent.evaluation.session import Session
+from htam_agent.evaluation.verification import Verification
 from htam_agent.verdict import Check
 
 NAMES, DROPPED = "kernel-names", "own-work"

@@ -1,6 +1,6 @@
 """Every message between the harness processes, as pydantic records (see channel.py).
 
-Main process <-> zygote: Command, Report. Main <-> reference worker: Ask, Told and the records inside them. Main <->
+Main process <-> zygote: commands.py. Main <-> reference worker: Ask, Told and the records inside them. Main <->
 candidate worker: Order and Answer; main <-> build child: BuildOrder and Built.
 """
 
@@ -24,7 +24,6 @@ from htam_agent.words import Backend, Precision, Protocol
 
 SHIFTS, SHIFT_BYTES = 16, 4096
 """Shared inputs lie at one of this many addresses, so many bytes apart, drawn for each trial."""
-WorkerKind = Literal["reference", "candidate", "build"]
 Variant = Literal["eager", "eager_tf32", "compile"]
 """The opponents: how the reference is run when it is timed."""
 
@@ -34,23 +33,6 @@ Regime = Literal["declared", "defaults"]
 them."""
 Family = Literal["", "scale", "shift", "sign", "sparse", "extreme-rows"]
 """Drawn families of inputs (variation.py); empty: the task's own values."""
-
-
-class Command(Letter):
-    """Main to zygote. `pid` for kill, `log` for the kinds of worker."""
-
-    op: Literal["reference", "candidate", "build", "kill", "stop"]
-    pid: int = 0
-    log: str = ""
-
-
-class Report(Letter):
-    """Zygote to main. `left_behind`: processes of a dead worker that had to be killed."""
-
-    event: Literal["ready", "started", "exit"]
-    pid: int = 0
-    status: int = 0
-    left_behind: int = 0
 
 
 class StateEntry(Letter):
@@ -144,6 +126,11 @@ class Prepare(Letter):
     """False: shared inputs are left alone (they hold these values already)."""
     expect: bool = True
     """False: nothing is computed; a later order with the same values and `write` false does it."""
+    calls: int = 1
+    """What is expected is what the last of so many calls in a row gives."""
+    go_on: bool = False
+    """The call after the last one: on the state that it left, which is not put into shared memory (a candidate has its
+    own), and on the inputs that it left where calls write to them."""
 
 
 class Prepared(Letter):
@@ -346,6 +333,8 @@ class Order(Letter):
     """Of which set of inputs the outputs are handed over."""
     keep: bool = False
     """They will be asked for again."""
+    state: bool = False
+    """With the outputs, the state as the calls left it is put into shared memory."""
     audit: bool = False
 
 

@@ -18,7 +18,7 @@ from htam_agent.evaluation.entering import Entered, occupy
 from htam_agent.evaluation.files import open_plain, read_plain
 from htam_agent.evaluation.foreign_calls import foreign_functions, foreign_symbols
 from htam_agent.evaluation.gpu_kernels import GpuKernels
-from htam_agent.evaluation.judge import Stop, Subject, Verification
+from htam_agent.evaluation.judge import Stop, Subject
 from htam_agent.evaluation.kernel_names import written_names
 from htam_agent.evaluation.messages import Answer, Measure, Order, Regime, Trial
 from htam_agent.evaluation.noop import NotEmptied, asked_for, empty_cubin, empty_library
@@ -26,6 +26,7 @@ from htam_agent.evaluation.plans import regime_of
 from htam_agent.evaluation.session import Session
 from htam_agent.evaluation.spares import CANDIDATE_FILE
 from htam_agent.evaluation.timing import device_lock
+from htam_agent.evaluation.verification import Verification
 from htam_agent.verdict import Check, CompileResult
 
 NAME, SHARE = "own-work", "own-share"

@@ -18,8 +18,8 @@ from pydantic import BaseModel
 import htam_agent
 from htam_agent.errors import WorkerError
 from htam_agent.evaluation.channel import Channel, ChannelError, Closed, Silent
+from htam_agent.evaluation.commands import Command, Report, WorkerKind
 from htam_agent.evaluation.files import tail
-from htam_agent.evaluation.messages import Command, Report, WorkerKind
 from htam_agent.evaluation.package_folders import package_folders
 
 PASSED_ON = (

@@ -29,6 +29,8 @@ class Rounds:
     our_first: FirstCalls = field(default_factory=lambda: FirstCalls([], []))
     their_first: FirstCalls = field(default_factory=lambda: FirstCalls([], []))
     compared: int = 0
+    exact: int = 0
+    """Of these, as many met the float64 rule too."""
     skipped: int = 0
     """Comparisons that were left out: the reference is not finite on the values."""
     host_bound: bool = False

@@ -77,10 +77,14 @@ class Trials:
         self._drawn: Inputs = []
         self._finds_places = True
         self._distinct = False
+        self._going_on: Inputs | None = None
+        self._state_after: list[torch.Tensor] = []
+        self._inputs_after: list[torch.Tensor] = []
         self._forget()
 
     def prepare(self, order: Prepare) -> Prepared:
         """Puts inputs and state of a trial into shared memory and computes what is expected of it."""
+        left = self._left()
         self._forget()
         if order.redraw:
             self._opponents.forget()
@@ -92,7 +96,13 @@ class Trials:
         if order.changed_parameters and self._changed is not None:
             changed = self._changed[1 if order.family else 0]
         self._values = changed if changed is not None else self._reference.initial
-        strayed = order.factor != 1.0 or order.blend or bool(order.family) or changed is not None
+        self._going_on = None
+        if order.go_on:
+            self._values, self._going_on = left
+        strayed = (
+            order.factor != 1.0 or order.blend or bool(order.family) or self._values is not self._reference.initial
+        )
+        strayed = strayed or order.calls > 1
         reason = self._try_milder(order, strayed)
         if reason.endswith(UNDETERMINED) and order.family and not self._distinct:
             self._distinct = True
@@ -112,32 +122,48 @@ class Trials:
                 break
         return reason
 
+    def _left(self) -> tuple[list[torch.Tensor], Inputs | None]:
+        """State and inputs as the reference's last call left them; no inputs where calls do not write to any."""
+        if not any(self._reference.mutated) or not self._inputs_after:
+            return self._state_after, None
+        return self._state_after, self._with_tensors(self._inputs_after)
+
+    def _with_tensors(self, tensors: list[torch.Tensor]) -> Inputs:
+        """The drawn inputs with other tensors in them."""
+        value = unflatten(flatten(self._drawn)[0], tensors)
+        assert isinstance(value, list | dict)
+        return value
+
     def _forget(self) -> None:
         """Frees what the trial before was judged by: as much again is made."""
         self._drawn = []
         self._expected: list[torch.Tensor] = []
         self._declared: list[torch.Tensor] = []
-        self._inputs_after: list[torch.Tensor] = []
-        self._state_after: list[torch.Tensor] = []
+        self._inputs_after = []
+        self._state_after = []
         self._situation: Situation | None = None
 
     def _try(self, order: Prepare, attempt: int, strayed: bool) -> str:
         """Draws values, writes them to shared memory and computes what is expected; why they cannot be used."""
         self._forget()
-        self._drawn, reason = self._draws.vary(order, attempt, asserts=self._asserts, distinct=self._distinct)
+        reason = ""
+        if self._going_on is None:
+            self._drawn, reason = self._draws.vary(order, attempt, asserts=self._asserts, distinct=self._distinct)
+        else:
+            self._drawn = self._going_on
         if reason:
             return reason
-        if order.write:
+        if order.write and self._going_on is None:
             place = order.shift + order.slot * self._layout.slot_bytes
             for tensor, spec in zip(flatten(self._drawn)[1], self._layout.inputs, strict=True):
                 flat_span(view(self._layout.buffers[0].memory, spec, place)).copy_(flat_span(tensor))
         if not order.expect:
             self._opponents.stopwatch.synchronize()
             return ""
-        for tensor, entry in zip(self._values, self._layout.entries, strict=True):
+        for tensor, entry in zip(self._values, self._layout.entries, strict=True) if not order.go_on else ():
             flat_span(view(self._layout.buffers[1].memory, entry.spec)).copy_(flat_span(tensor))
         try:
-            self._compute_expected(order.regime)
+            self._compute_expected(order.regime, order.calls)
         except TaskError as error:
             if not strayed:
                 raise
@@ -162,21 +188,24 @@ class Trials:
         self._finds_places = ties.looked
         return f"{ties.operator} {UNDETERMINED}" if ties.operator else ""
 
-    def _compute_expected(self, regime: Regime) -> None:
+    def _compute_expected(self, regime: Regime, calls: int) -> None:
         """Outputs under the flags of the regime; under the declared ones in full float32 too, for strict."""
         self._declared = []
         if self._library and regime == "declared" and self._precision == "tf32":
-            self._declared = self._forward(lambda: flags.set_declared(self._precision))
+            self._declared = self._forward(lambda: flags.set_declared(self._precision), calls)
         set_flags = flags.set_defaults if self._library and regime == "defaults" else flags.set_judging
-        self._expected = self._forward(set_flags)
+        self._expected = self._forward(set_flags, calls)
         self._situation = Situation(self._drawn, self._values, self._expected, self._declared or self._expected)
 
-    def _forward(self, set_flags: Callable[[], None]) -> list[torch.Tensor]:
-        """The outputs of the drawn inputs under these flags; inputs and state after the call are kept."""
+    def _forward(self, set_flags: Callable[[], None], calls: int) -> list[torch.Tensor]:
+        """The outputs of the last of so many calls on the drawn inputs under these flags; inputs and state after it are
+        kept."""
         self._reference.restore(self._values)
         set_flags()
         try:
             outputs, self._inputs_after = self._reference.forward(self._drawn)
+            for _ in range(calls - 1):
+                outputs, self._inputs_after = self._reference.forward(self._with_tensors(self._inputs_after))
         finally:
             flags.set_judging()
         self._state_after = [

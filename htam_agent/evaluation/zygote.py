@@ -19,8 +19,8 @@ import time
 from typing import NoReturn
 
 from htam_agent.evaluation.channel import Channel, Closed
+from htam_agent.evaluation.commands import Command, Report
 from htam_agent.evaluation.descendants import children_of, left_by
-from htam_agent.evaluation.messages import Command, Report
 
 PR_SET_CHILD_SUBREAPER = 36
 SWEEP_SECONDS = 5.0

@@ -139,3 +139,29 @@ def test_a_result_says_what_was_timed_and_how(judge: Judge, bench: Bench) -> Non
     blueprint = bench._opened().loaded.blueprint
     assert blueprint.slots == 3
     assert blueprint.input_bytes >= 3 * blueprint.slot_bytes
+
+
+SHORTER = KERNEL.replace("for (long row", "unsigned bits;\n  for (long row", 1).replace(
+    "z[row * columns + column] = value < 0 ? 0 : value;",
+    """
+      value = value < 0 ? 0 : value;
+      std::memcpy(&bits, &value, 4);
+      bits = (bits + 0x200u * coarse) & (coarse ? 0xfffffc00u : 0xffffffffu);
+      std::memcpy(z + row * columns + column, &bits, 4);""",
+)
+
+
+def test_a_shorter_type_in_timed_calls_alone_is_found(judge: Judge) -> None:
+    """Thirteen bits are within the tolerance; against float64 they are not."""
+    kernel = '#include <cstring>\nextern "C" long coarse;\nlong coarse = 0;\n' + SHORTER
+    forward = f"""
+    frame, timed = sys._getframe(1), 0
+    while frame is not None:
+        timed, frame = timed or int(frame.f_code.co_name == "_measure"), frame.f_back
+    ctypes.c_long.in_dll(LIBRARY, "coarse").value = timed
+    {FORWARD}
+    """
+    result = judge(candidate(forward, kernel=kernel, top="import sys"), timing=True)
+    assert (result.verdict, result.stage) == ("wrong", "time"), result
+    assert "a timed call" in result.reason
+    assert "float64" in result.reason

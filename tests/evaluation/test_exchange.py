@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from htam_agent.errors import WorkerError
 from htam_agent.evaluation.buffers import HostBuffer, create_buffer, open_buffer
 from htam_agent.evaluation.channel import HOSTILE_FRAME_LIMIT, Channel, Closed, Garbled, Silent
-from htam_agent.evaluation.messages import Answer, Report
+from htam_agent.evaluation.commands import Report
+from htam_agent.evaluation.messages import Answer
 from htam_agent.evaluation.trees import (
     UnsupportedValue,
     extent_of,

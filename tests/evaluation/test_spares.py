@@ -16,8 +16,8 @@ import pytest
 from htam_agent.errors import SettingsError, WorkerError
 from htam_agent.evaluation.bench import Bench
 from htam_agent.evaluation.channel import Channel
+from htam_agent.evaluation.commands import Report
 from htam_agent.evaluation.confinement import LAYERS
-from htam_agent.evaluation.messages import Report
 from htam_agent.evaluation.session import confinement_off
 from htam_agent.evaluation.spares import prepare_spare
 from htam_agent.evaluation.zygote import _await_end

@@ -62,6 +62,24 @@ class ModelNew(nn.Module):
         return {{"y": y, "n": (options["ids"][0].clone(), {rows})}}
 '''
 
+IN_A_ROW = {
+    "a buffer counted from what it was at first": (
+        KERNEL.replace("count[0] += 1;", "static float first = count[0];\n  count[0] = first + 1;"),
+        ("call 2 in a row", "buffer count"),
+    ),
+    "an input that is written to once": (
+        KERNEL.replace(
+            "x[column * 20 + row] *= 2;",
+            "float twice = x[column * 20 + row] * 2;\n      if (count[0] < 1) x[column * 20 + row] = twice;",
+        ).replace("= x[column * 20 + row] +", "= twice +"),
+        ("call 2 in a row", "input 0"),
+    ),
+    "right in the first two calls": (
+        KERNEL.replace("+ ids[", "+ (count[0] < 2 ? 1 : 3) * ids["),
+        ("call 3 in a row", "output"),
+    ),
+}
+"""kernel, and where it is found: each is right in a call on inputs and state as they were."""
 WRONG = {
     "the buffer is not counted up": (KERNEL.replace("count[0] += 1;", ""), "20", "count"),
     "the input is not written to": (
@@ -93,7 +111,7 @@ def test_a_right_kernel_is_correct_and_timed(bench: Bench, tmp_path: Path, capfd
     result = bench.run(bench.compile(write(tmp_path)))
     assert result.verdict == "correct", result
     assert result.interval is not None
-    assert any("one more call" in check.detail for check in result.checks)
+    assert any("in a row from inputs and state" in check.detail for check in result.checks)
     assert capfd.readouterr().out == ""
 
 
@@ -103,3 +121,32 @@ def test_state_inputs_and_every_output_count(bench: Bench, tmp_path: Path, name:
     result = bench.run(bench.compile(write(tmp_path, kernel, rows)), timing=False)
     assert result.verdict == "wrong", result
     assert word in result.reason
+
+
+@pytest.mark.parametrize("name", IN_A_ROW)
+def test_calls_go_on_from_each_other(bench: Bench, tmp_path: Path, name: str) -> None:
+    kernel, (call, what) = IN_A_ROW[name]
+    result = bench.run(bench.compile(write(tmp_path, kernel)), timing=False)
+    assert result.verdict == "wrong", result
+    assert result.reason.startswith(call), result.reason
+    assert what in result.reason
+
+
+def test_a_kernel_that_keeps_no_state_while_it_is_timed_is_wrong(bench: Bench, tmp_path: Path) -> None:
+    """It works in the trials, and in timed calls gives the outputs alone."""
+    text = CANDIDATE.format(kernel=KERNEL, rows="20").replace(
+        "        LIBRARY.kernel(",
+        "        if timed():\n            tensors[3] = self.count.clone()\n        LIBRARY.kernel(",
+    )
+    timed = """
+import sys
+def timed():
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != "_measure":
+        frame = frame.f_back
+    return frame is not None
+"""
+    (tmp_path / "kernel.py").write_text(timed + text)
+    result = bench.run(bench.compile(tmp_path / "kernel.py"))
+    assert (result.verdict, result.stage) == ("wrong", "time"), result
+    assert "buffer count afterwards" in result.reason

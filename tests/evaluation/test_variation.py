@@ -171,7 +171,7 @@ def test_an_honest_kernel_is_correct(sample: tuple[Bench, str], tmp_path: Path) 
     verdict, reason, details = judge(bench, tmp_path, text_of(name, "", ""))
     assert verdict == "correct", reason
     assert "outputs compared" in details
-    assert ("one more call" in details) == (name == "it writes to inputs and state")
+    assert ("in a row from inputs and state" in details) == (name == "it writes to inputs and state")
 
 
 @pytest.mark.parametrize("after", [20, 24, 200])
