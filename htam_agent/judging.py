@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -62,12 +62,17 @@ class Evaluation(RunResult, _Head):
 
 
 def evaluate_kernels(
-    task: Task, kernels: Iterable[Path], settings: Settings, protocols: Sequence[Protocol] | None = None
+    task: Task,
+    kernels: Iterable[Path],
+    settings: Settings,
+    protocols: Sequence[Protocol] | None = None,
+    opened: Callable[[Bench], object] | None = None,
 ) -> Generator[Evaluation, None, None]:
     """Judge each file in a process of its own, in order; a bad file is a verdict and never stops the others.
 
     `kernels` is read one by one, as results are asked for. `protocols` get a verdict besides the one that decides;
-    None: all four. One bench is open for as long as the iterator is: close it to end early.
+    None: all four. One bench is open for as long as the iterator is: close it to end early. `opened` is given each
+    bench, which another thread may close to end the call under way.
 
     Raises UsageError when the task, or the machine's backend, is at fault, WorkerError when the machine is.
     """
@@ -88,7 +93,10 @@ def evaluate_kernels(
     with tempfile.TemporaryDirectory(prefix="htam-evaluate-") as folder:
 
         def new() -> Bench:
-            return open_bench(task, options, Path(folder), protocols or PROTOCOLS, swapped=swapped)
+            bench = open_bench(task, options, Path(folder), protocols or PROTOCOLS, swapped=swapped)
+            if opened is not None:
+                opened(bench)
+            return bench
 
         results = evaluate_files(new, one_by_one(), deep=settings.deep)
         try:

@@ -37,7 +37,7 @@ def root(
 
 
 def _register() -> None:
-    from htam_agent.cli import config, doctor, evaluate, graph, optimize, prompts, resume, runs
+    from htam_agent.cli import config, doctor, evaluate, graph, mcp, optimize, prompts, resume, runs
     from htam_agent.cli.memory import memory_app
 
     app.command("optimize")(optimize.optimize_command)
@@ -47,6 +47,7 @@ def _register() -> None:
     app.add_typer(memory_app, name="memory")
     app.add_typer(prompts.prompts_app, name="prompts")
     app.command("graph")(graph.graph_command)
+    app.command("mcp")(mcp.mcp_command)
     app.command("config")(config.config_command)
     app.command("doctor")(doctor.doctor_command)
 

@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, cast
 
-from htam_agent.backends.registry import choose_backend
 from htam_agent.task import Task
+from htam_agent.tools.base import ToolBench
 from htam_agent.tools.session import ToolSession
-from htam_agent.words import Backend
 
 
 @contextmanager
-def session_for(task: str, backend: str, *, counters: bool = False) -> Iterator[ToolSession]:
-    """Open the task's bench in a temporary folder and end it with the call. `counters`: its profiles read them too.
+def session_for(
+    task: str, backend: str, *, counters: bool = False, opened: Callable[[Callable[[], None]], object] | None = None
+) -> Iterator[ToolSession]:
+    """Open the task's bench, as the settings have it, in a temporary folder and end it with the call. `counters`: its
+    profiles read them too. `opened` is given what ends the bench from another thread.
 
-    Raises TaskError, BackendUnavailable and WorkerError.
+    Raises TaskError, SettingsError, BackendUnavailable and WorkerError.
     """
-    from htam_agent.evaluation.bench import Bench
+    from htam_agent.services import bench_factory, run_options
+    from htam_agent.settings import Settings
+    from htam_agent.swapping.chosen import choose
 
-    chosen = choose_backend(cast("Backend | Literal['auto']", backend))
+    settings = Settings.load({"backend": backend, **({"profile": "ncu"} if counters else {})}, given="call")
+    options = run_options(settings)
     named = Task.parse(task)
+    chosen = choose(settings, options.backend, ("compile", "run", "profile", "evaluator"))
     with tempfile.TemporaryDirectory(prefix="htam-tool-") as name:
-        bench = Bench(named, backend=chosen.name, folder=Path(name), counters=counters)
+        bench = bench_factory(chosen)(named, options, Path(name))
+        assert isinstance(bench, ToolBench), "every evaluator is checked for these methods when it is made"
+        if opened is not None:
+            opened(bench.close)
         try:
             bench.open()
             yield ToolSession(bench)

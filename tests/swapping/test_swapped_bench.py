@@ -18,14 +18,13 @@ from htam_agent.settings import Settings
 from htam_agent.swapping.bench import Swapped, SwappedBench
 from htam_agent.swapping.chosen import choose
 from htam_agent.task import Task
-from htam_agent.tools import make_tools
 from htam_agent.verdict import Check
 from tests.support.command import ROOT
 from tests.swapping.test_mcp_tools import PERF
 from tests.swapping.third_party import install, marked
 
 TASK = Task.parse(str(ROOT / "tests" / "tasks" / "row_softmax.py"))
-OPTIONS = RunOptions(backend="cpp")
+OPTIONS = RunOptions(backend="cpp", protocol="kernelbench")
 TOOLS = {"compile": "fastcc", "profile": {"mcp": "perf/profile"}}
 
 
@@ -33,7 +32,6 @@ TOOLS = {"compile": "fastcc", "profile": {"mcp": "perf/profile"}}
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(install(tmp_path_factory.mktemp("site")))
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
 
 
@@ -48,31 +46,27 @@ def bench(site: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swap
 
 @pytest.fixture
 def kernel(tmp_path: Path) -> Path:
-    """A right answer to the task, recorded."""
+    """A right answer to the task, recorded; no earlier run of the tests has built it."""
     said = json.loads((ROOT / "tests/recordings/row_softmax/say/0005.json").read_text())
     path = tmp_path / "kernel.py"
-    path.write_text(assemble(parse_answer(said["content"], "cpp").source, "cpp"))
+    text = assemble(parse_answer(said["content"], "cpp").source, "cpp")
+    path.write_text(text.replace("#include", f"// {tmp_path}\n#include", 1))
     return path
 
 
 def test_the_build_of_a_third_party_is_what_runs(bench: SwappedBench, kernel: Path) -> None:
-    tools = make_tools(bench)
-
-    def call(name: str) -> object:
-        arguments = {"type": "tool_call", "id": "1", "name": name, "args": {"kernel": str(kernel)}}
-        return tools[name].invoke(arguments).artifact
-
     built = bench.compile(kernel)
     assert built.ok, built.log
+    assert not built.cached
     assert marked(built.binary)
     again = bench.compile(kernel)
     assert again.cached
     assert marked(again.binary), "the cache knows whose build it is"
-    result = call("run")
+    result = bench.run(again, timing=False)
     assert result.verdict == "correct", result.reason
     note = "built by fastcc; the file alone builds with g++"
     assert Check(name="compiler", passed=True, detail=note) in result.checks
-    profile = call("profile")
+    profile = bench.profile(again, result)
     assert profile.bottleneck == "latency"
     assert profile.diagnosis == "cpp: correct at candidate.py", "an MCP server said this"
 

@@ -1,0 +1,182 @@
+"""`htam mcp`: the agent as an MCP server. Its tools are optimize, evaluate and profile; each answers the typed object
+that the command line prints, tells its progress, and stops when the client cancels.
+
+Calls run one after the other, since a call measures: another one beside it would spoil its times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from pydantic import Field
+
+from htam_agent.api import aoptimize
+from htam_agent.errors import HtamError, UsageError
+from htam_agent.judging import Evaluation, evaluate_kernels
+from htam_agent.runs.records import Result
+from htam_agent.settings import Settings
+from htam_agent.task import Task
+from htam_agent.tools.standalone import session_for
+from htam_agent.verdict import ProfileResult
+from htam_agent.version import __version__
+
+if TYPE_CHECKING:
+    from htam_agent.graph.events import Event
+
+T = TypeVar("T")
+BEAT_SECONDS = 5.0
+"""How often a call that takes long says that it is under way."""
+INSTRUCTIONS = (
+    "Makes PyTorch operators faster with kernels that are proved equal on hidden inputs and measured. Paths are those "
+    "of the server's machine. A call takes seconds (evaluate, profile) to many minutes (optimize)."
+)
+
+TaskArgument = Annotated[str, Field(description="The operator: FILE, FILE:Class or pkg.mod:factory.")]
+KernelArgument = Annotated[str, Field(description="Path of the candidate's Python file, which defines ModelNew.")]
+BackendArgument = Annotated[Literal["auto", "cuda", "cpp"], Field(description="Where kernels run.")]
+
+
+def make_server() -> MCPServer[None]:
+    """The server, with settings read anew for each call."""
+    server: MCPServer[None] = MCPServer(
+        "htam", title="htam_agent", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING"
+    )
+    one_at_a_time = asyncio.Lock()
+
+    @server.tool(structured_output=True)
+    async def optimize(
+        task: TaskArgument,
+        ctx: Context,
+        backend: BackendArgument = "auto",
+        coder: Annotated[Literal["template", "model"] | None, Field(description="Who writes kernels.")] = None,
+        steps: Annotated[int | None, Field(ge=1, le=1000, description="Evolution steps at most.")] = None,
+        out: Annotated[str | None, Field(description="The run's folder; a new one where it is not given.")] = None,
+        seed: Annotated[int | None, Field(ge=0, description="Of selection.")] = None,
+    ) -> Result:
+        """Make an operator faster: the kernel, its proof and speedup, and the path. A call that is cancelled stops at
+        the next node; `htam resume` goes on with the run."""
+        reporter = Reporter(ctx)
+        given = {"backend": backend, "coder": coder, "steps": steps, "out": out, "seed": seed}
+        overrides = {name: value for name, value in given.items() if value is not None}
+        return await _one(one_at_a_time, reporter, lambda: aoptimize(task, listen=reporter.from_run, **overrides))
+
+    @server.tool(structured_output=True)
+    async def evaluate(
+        task: TaskArgument, kernel: KernelArgument, ctx: Context, backend: BackendArgument = "auto"
+    ) -> Evaluation:
+        """Judge one kernel file against a task: correct on hidden inputs or not, and how fast, under each protocol."""
+        judging = _Judging(task, kernel, backend)
+        return await _one(one_at_a_time, Reporter(ctx), lambda: _in_thread(judging.work, judging.stop))
+
+    @server.tool(structured_output=True)
+    async def profile(
+        task: TaskArgument,
+        kernel: KernelArgument,
+        ctx: Context,
+        backend: BackendArgument = "auto",
+        counters: Annotated[bool, Field(description="Hardware counters too, where ncu may read them.")] = False,
+    ) -> ProfileResult:
+        """What bounds a correct kernel, against what this device was measured to reach."""
+        profiling = _Profiling(task, kernel, backend, counters)
+        return await _one(one_at_a_time, Reporter(ctx), lambda: _in_thread(profiling.work, profiling.stop))
+
+    return server
+
+
+class Reporter:
+    """Progress notifications of one call, from the event loop or from the thread of a run."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._count = itertools.count(1)
+        self._loop = asyncio.get_running_loop()
+
+    async def say(self, text: str) -> None:
+        """One notification; the number only grows, since nobody knows how much there is to do."""
+        await self._ctx.report_progress(float(next(self._count)), None, text)
+
+    def from_run(self, event: Event) -> None:
+        """A progress event of the graph, told from its thread."""
+        step = f"step {event['step']}: " if "step" in event else ""
+        asyncio.run_coroutine_threadsafe(self.say(f"{step}{event['kind']}: {event['text']}"), self._loop)
+
+
+async def _one(lock: asyncio.Lock, reporter: Reporter, work: Callable[[], Awaitable[T]]) -> T:
+    """`work` when its turn has come, with a sign of life now and then. An error that has a sentence becomes a tool's
+    error with that sentence."""
+    task = asyncio.ensure_future(_in_turn(lock, work))
+    begun = time.monotonic()
+    try:
+        while not (await asyncio.wait({task}, timeout=BEAT_SECONDS))[0]:
+            waited = time.monotonic() - begun
+            await reporter.say(f"under way for {waited:.0f} s")
+        return await task
+    except HtamError as error:
+        raise ToolError(f"{error.code}: {error.message} {error.remedy}") from error
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait({task})
+        raise
+
+
+async def _in_turn(lock: asyncio.Lock, work: Callable[[], Awaitable[T]]) -> T:
+    async with lock:
+        return await work()
+
+
+async def _in_thread(work: Callable[[], T], stop: Callable[[], None]) -> T:
+    """`work` in a thread; when the call is cancelled, `stop` ends what it waits for."""
+    running = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.to_thread(stop)
+        # The thread's own answer, or its complaint that its processes are gone, interests nobody now.
+        await asyncio.wait({running})
+        raise
+
+
+class _Judging:
+    """One evaluation."""
+
+    def __init__(self, task: str, kernel: str, backend: str) -> None:
+        self._task, self._kernel, self._backend = task, kernel, backend
+        self._stops: list[Callable[[], None]] = []
+
+    def work(self) -> Evaluation:
+        settings = Settings.load({"backend": self._backend}, given="call")
+        found = evaluate_kernels(
+            Task.parse(self._task), [Path(self._kernel)], settings, opened=lambda bench: self._stops.append(bench.close)
+        )
+        with closing(found):
+            for evaluation in found:
+                return evaluation
+        raise UsageError("No kernel was given.", "Give a kernel's path.")
+
+    def stop(self) -> None:
+        for stop in self._stops:
+            stop()
+
+
+class _Profiling:
+    """One profile."""
+
+    def __init__(self, task: str, kernel: str, backend: str, counters: bool) -> None:
+        self._task, self._kernel, self._backend, self._counters = task, kernel, backend, counters
+        self._stops: list[Callable[[], None]] = []
+
+    def work(self) -> ProfileResult:
+        with session_for(self._task, self._backend, counters=self._counters, opened=self._stops.append) as session:
+            return session.profile(self._kernel)
+
+    def stop(self) -> None:
+        for stop in self._stops:
+            stop()
