@@ -8,7 +8,7 @@ import typer
 
 from htam_agent.cli import memory_changes
 from htam_agent.cli.memory_store import opened
-from htam_agent.cli.options import JsonOption, MemoryOption
+from htam_agent.cli.options import BackendOption, JsonOption, MemoryOption, PrecisionOption
 from htam_agent.cli.output import print_json
 
 memory_app = typer.Typer(
@@ -92,6 +92,33 @@ def graph_command(memory: MemoryOption = None, as_json: JsonOption = False) -> i
     with opened(memory) as store:
         found = drawing(store)
     print_json(found.model_dump_json(by_alias=True) if as_json else found.mermaid)
+    return 0
+
+
+@memory_app.command("why")
+def why_command(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="FILE, FILE:Class or pkg.mod:factory.")],
+    backend: BackendOption = None,
+    precision: PrecisionOption = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Of the exploration; 0 unless it is set.")] = None,
+    memory: MemoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Say what would be chosen first for a task, and why. The task is loaded and traced in a worker."""
+    from htam_agent.memory.why import explain_task, in_words
+    from htam_agent.settings import Settings
+    from htam_agent.task import Task
+
+    given = {"backend": backend, "precision": precision, "seed": seed, "memory": memory}
+    settings = Settings.load({name: value for name, value in given.items() if value is not None})
+    parsed = Task.parse(task)
+    with opened(memory) as store:
+        found = explain_task(parsed, store, settings)
+    if as_json:
+        print_json(found.model_dump_json(by_alias=True))
+        return 0
+    for line in in_words(found):
+        typer.echo(line)
     return 0
 
 

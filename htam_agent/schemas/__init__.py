@@ -27,7 +27,18 @@ def models() -> dict[str, type[BaseModel]]:
     from htam_agent.cli.runs import PendingObject, RunsObject
     from htam_agent.doctor import Report
     from htam_agent.judging import Evaluation
-    from htam_agent.memory.view import MemoryDrawing, MemoryList, MemoryShown, MemoryStats
+    from htam_agent.memory.merging import MergeReport
+    from htam_agent.memory.pruning import PruneReport
+    from htam_agent.memory.resetting import ResetReport
+    from htam_agent.memory.view import (
+        MemoryDrawing,
+        MemoryExported,
+        MemoryList,
+        MemoryRemoved,
+        MemoryShown,
+        MemoryStats,
+    )
+    from htam_agent.memory.why import MemoryWhy
     from htam_agent.runs.records import Result
     from htam_agent.runs.waiting import Waiting
 
@@ -49,6 +60,12 @@ def models() -> dict[str, type[BaseModel]]:
         "memory-list": MemoryList,
         "memory-show": MemoryShown,
         "memory-graph": MemoryDrawing,
+        "memory-why": MemoryWhy,
+        "memory-export": MemoryExported,
+        "memory-merge": MergeReport,
+        "memory-prune": PruneReport,
+        "memory-remove": MemoryRemoved,
+        "memory-reset": ResetReport,
         "prompts": PromptsObject,
         "prompt": PromptObject,
     }
