@@ -7,7 +7,7 @@ from pathlib import Path
 from htam_agent.coding.assembly import assemble, without_launcher
 from htam_agent.coding.base import Code, CodeRequest, RepairRequest
 from htam_agent.coding.chat import Answer, Chat, Message, Role
-from htam_agent.coding.parsing import Parsed, parse_answer
+from htam_agent.coding.parsing import Parsed, parse_answers
 from htam_agent.coding.plan import Plan
 from htam_agent.coding.prompting import Prompts, fenced
 from htam_agent.coding.values import code_values, common_values, no_file_values, repair_values
@@ -47,15 +47,16 @@ class ModelCoder:
 
     def generate(self, request: CodeRequest) -> Code:
         """Ask for a candidate. Raises ModelError when the endpoint fails for good, SettingsError for a bad prompt."""
-        return self._converse("code", request, self._opening(request))
+        base = without_launcher(request.best.source, request.backend) if request.best is not None else ""
+        return self._converse("code", request, self._opening(request), base)
 
     def repair(self, request: RepairRequest) -> Code:
         """Show the failed source with its evidence and ask for a mended one. Raises as `generate` does."""
         asked = request.request
         question = self.prompts().render("repair", repair_values(request))
-        answer = fenced(without_launcher(request.source, asked.backend), "python")
-        messages = [*self._opening(asked), ("ai", answer), ("human", question)]
-        return self._converse("repair", asked, messages, fallback=request.tried[-1] if request.tried else "")
+        failed = without_launcher(request.source, asked.backend)
+        messages = [*self._opening(asked), ("ai", fenced(failed, "python")), ("human", question)]
+        return self._converse("repair", asked, messages, failed, fallback=request.tried[-1] if request.tried else "")
 
     def _opening(self, request: CodeRequest) -> list[Message]:
         prompts = self.prompts()
@@ -64,18 +65,21 @@ class ModelCoder:
             ("human", prompts.render("code", code_values(request))),
         ]
 
-    def _converse(self, role: Role, request: CodeRequest, messages: list[Message], fallback: str = "") -> Code:
-        """Ask until an answer holds a file, at most ASKS times; the tokens of all answers are counted."""
+    def _converse(
+        self, role: Role, request: CodeRequest, messages: list[Message], base: str, fallback: str = ""
+    ) -> Code:
+        """Ask until an answer holds a file, at most ASKS times; the tokens of all answers are counted. `base`: the file
+        that the model was shown, which an answer may change in part."""
         answers: list[Answer] = []
         problem = ""
         for _ in range(ASKS):
             answer = self._chat.ask(role, messages)
             answers.append(answer)
-            parsed = parse_answer(answer.text, request.backend, cut_off=answer.cut_off)
+            parsed = parse_answers([(one.text, one.cut_off) for one in answers], request.backend, base)
             if parsed.source:
                 return self._code(request, answers, parsed, fallback)
             problem = f"The model refused: {answer.refused}." if answer.refused else parsed.problem
-            values = no_file_values(request, problem, len(answers))
+            values = no_file_values(request, problem, len(answers), parsed.ending)
             said = _shortened(answer.text) or "(empty)"
             messages = [*messages, ("ai", said), ("human", self.prompts().render("repair", values))]
         return self._code(request, answers, Parsed(problem=problem), fallback)
@@ -83,11 +87,13 @@ class ModelCoder:
     def _code(self, request: CodeRequest, answers: list[Answer], parsed: Parsed, fallback: str) -> Code:
         known = {scored.strategy.id for scored in request.strategies}
         named = parsed.strategy if parsed.strategy in known else ""
+        other = parsed.strategy and not named and parsed.strategy != "none"
+        unknown = f"names a strategy that was not offered: {parsed.strategy}" if other else ""
         return Code(
             source=assemble(parsed.source, request.backend) if parsed.source else "",
             # An answer that names no strategy is not credited to one that it may not have used.
             strategy=(named or fallback or FREE) if parsed.source else "",
-            note="" if named or not parsed.strategy else f"names a strategy that was not offered: {parsed.strategy}",
+            note="; ".join(filter(None, (unknown, parsed.note))),
             refusal=""
             if parsed.source
             else f"the model gave no usable file in {len(answers)} answers: {parsed.problem}",

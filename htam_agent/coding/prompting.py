@@ -18,6 +18,7 @@ from jinja2 import (
     ChoiceLoader,
     FileSystemLoader,
     StrictUndefined,
+    Template,
     TemplateError,
     TemplateNotFound,
     TemplateSyntaxError,
@@ -115,6 +116,7 @@ class Prompts:
             keep_trailing_newline=False,
         )
         self._environment.filters["fenced"] = fenced
+        self._templates: dict[str, Template] = {}
         if folder is not None:
             self._refuse_strangers(folder)
         self.files = {file.name: file for file in self._all()}
@@ -144,7 +146,9 @@ class Prompts:
 
     def _render(self, file: PromptFile, values: Values) -> str:
         try:
-            text: str = self._environment.from_string(file.text).render(dict(values))
+            if file.name not in self._templates:
+                self._templates[file.name] = self._environment.from_string(file.text)
+            text: str = self._templates[file.name].render(dict(values))
         except _FAULTS as error:
             raise SettingsError(
                 f"The prompt {file.path} fails: {error}.", "Mend it, or remove it to use the built-in one.", "prompt"

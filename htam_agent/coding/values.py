@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from htam_agent.backends.occupancy import limits_of
@@ -19,6 +20,9 @@ TIME_WORDS = {
     "best": "the baseline to beat",
 }
 SHOWN_STRATEGIES = 5
+LONGEST_PLACEHOLDER = 32
+_STATEMENT = re.compile(r"{%.*?%}|{#.*?#}", re.DOTALL)
+_PLACEHOLDER = re.compile(r"{{\s*(.*?)\s*}}")
 BLOCK_CHARACTERS = 2500
 GRAPH_NODES = 80
 EVIDENCE_CHARACTERS = 6000
@@ -247,7 +251,7 @@ def _floor(request: CodeRequest) -> float | None:
 
 def _strategy(scored: ScoredStrategy) -> dict[str, object]:
     strategy = scored.strategy
-    block = strategy.block.strip()
+    block = readable(strategy.block)
     if len(block) > BLOCK_CHARACTERS:
         block = block[:BLOCK_CHARACTERS] + "\n[shortened]"
     edit = {name: value for name, value in strategy.edit.model_dump(mode="json").items() if value is not None}
@@ -268,6 +272,20 @@ def _strategy(scored: ScoredStrategy) -> dict[str, object]:
         "pitfalls": strategy.pitfalls,
         "words": "\n".join(lines),
     }
+
+
+def readable(block: str) -> str:
+    """A strategy's template as a model reads it: without the generator's loops and choices, its placeholders short."""
+    lines = []
+    for line in block.strip().splitlines():
+        kept = _STATEMENT.sub("", line)
+        if kept.strip() or not line.strip():
+            lines.append(_PLACEHOLDER.sub(_short_placeholder, kept).rstrip())
+    return "\n".join(lines)
+
+
+def _short_placeholder(match: re.Match[str]) -> str:
+    return f"<{match[1]}>" if len(match[1]) <= LONGEST_PLACEHOLDER else "<...>"
 
 
 def _best(best: BestSoFar | None, request: CodeRequest) -> dict[str, object] | None:

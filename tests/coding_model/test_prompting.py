@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from htam_agent.backends.base import Backend, DefaultLimits
 from htam_agent.backends.cpp import CppBackend
 from htam_agent.backends.cuda import CudaBackend
 from htam_agent.coding.assembly import assemble
-from htam_agent.coding.examples import example_request, render_examples
-from htam_agent.coding.parsing import fenced_blocks, parse_answer
-from htam_agent.coding.prompting import NAMES, Prompts, fenced
-from htam_agent.coding.values import code_values, tensor_words
+from htam_agent.coding.base import RepairRequest
+from htam_agent.coding.examples import DIRECT, example_failure, example_request, render_examples
+from htam_agent.coding.fences import fenced_blocks
+from htam_agent.coding.parsing import parse_answer
+from htam_agent.coding.prompting import LIMIT_TOKENS, NAMES, Prompts, fenced
+from htam_agent.coding.shortening import estimated_tokens, shorter
+from htam_agent.coding.values import code_values, no_file_values, readable, repair_values, tensor_words
 from htam_agent.errors import SettingsError
 from htam_agent.evaluation.policy import inspect_source
 from htam_agent.operator import TensorInfo
+
+PROMPTS = Prompts()
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +37,7 @@ def test_the_first_prompt_holds_what_a_coder_needs(rendered: dict[str, str]) -> 
     for said in (
         "class Model(nn.Module)", "float32 [1024, 1024]", "aten.relu", "8.389 MB", "a processor", "10 GB/s", "floor",
         "own-kernels-only", "Move bytes in wide pieces.", "the kernel waits for memory", "wide-loads",
-        "the tail needs care", "vector_width = 4", "{{ plan.vector_width }} elements at once;",
+        "the tail needs care", "vector_width = 4", "<plan.vector_width> elements at once;",
     ):  # fmt: skip
         assert said in text
     assert "best kernel so far" not in text
@@ -188,3 +194,120 @@ def test_the_example_in_the_contract_keeps_the_contract(backend: Backend, tmp_pa
     assert not found.deferred
     built = backend.build(found.source, tmp_path, DefaultLimits())
     assert built.ok, built.log
+
+
+def test_a_template_is_shown_without_the_generators_choices() -> None:
+    block = """{% for item in walk.reductions %}
+{{ item.type }} acc_{{ item.name }} = {{ item.identity }};
+{% endfor %}
+
+#pragma omp simd{% if plan.x %} simdlen({{ 16 * plan.unroll }}){% endif %} // {{ 'of_' ~ item.name ~ item.value if x }}
+"""
+    assert readable(block) == (
+        "<item.type> acc_<item.name> = <item.identity>;\n\n#pragma omp simd simdlen(<16 * plan.unroll>) // <...>"
+    )
+
+
+hostile = st.text(alphabet="`~#\n ab{}%<>/", max_size=60)
+
+
+@settings(max_examples=25, deadline=None)
+@given(hostile, hostile)
+def test_generated_text_stays_in_its_fences(first: str, second: str) -> None:
+    """Whatever a kernel's log, a task's comment, a name or a model's reason holds, what stands outside of the fences is
+    the same."""
+
+    def outside(texts: tuple[str, str]) -> list[str]:
+        one, other = f"x {texts[0]} x", f"y\n{texts[1]}\ny"
+        request = example_request("cuda", first=False)
+        best = request.best
+        assert best is not None
+        assert best.profile is not None
+        tensor = request.operator.inputs[0].model_copy(update={"name": one})
+        scored = request.strategies[0]
+        strategy = scored.strategy.model_copy(update={"how": other, "block": other, "pitfalls": [one], "title": other})
+        asked = request.model_copy(
+            update={
+                "task_source": other,
+                "operator": request.operator.model_copy(
+                    update={"inputs": [tensor], "parameters": [tensor], "untraceable": other, "operators": [one]}
+                ),
+                "direction_why": other,
+                "history": [one, other],
+                "strategies": [scored.model_copy(update={"strategy": strategy, "why": other})],
+                "best": best.model_copy(
+                    update={"source": other, "profile": best.profile.model_copy(update={"diagnosis": other})}
+                ),
+            }
+        )
+        failure = example_failure().model_copy(update={"reason": other, "evidence": one})
+        repair = RepairRequest(request=asked, source="x = 1\n", plan=None, failure=failure, tried=[], attempt=1)
+        directions = [{"direction": "d", "title": one, "score": 0.1, "why": other}]
+        rendered = [
+            PROMPTS.render("code", code_values(asked)),
+            PROMPTS.render("repair", repair_values(repair)),
+            PROMPTS.render("repair", no_file_values(asked, other, 1, ending=other)),
+            PROMPTS.render("direct", {**DIRECT, "best": other, "history": [one], "directions": directions}),
+        ]
+        return [without_fences(text) for text in rendered]
+
+    assert outside((first, second)) == outside(("", ""))
+
+
+def without_fences(text: str) -> str:
+    """By the rules of CommonMark: a fence closes with a line of at least as many of its character, and nothing else."""
+    kept: list[str] = []
+    fence = ""
+    for line in text.splitlines():
+        found = re.match(r" {0,3}(`{3,}|~{3,})(.*)$", line)
+        if fence:
+            if found and found[1][0] == fence[0] and len(found[1]) >= len(fence) and not found[2].strip():
+                fence = ""
+        elif found and not (found[1][0] == "`" and "`" in found[2]):
+            fence = found[1]
+        else:
+            kept.append(line)
+    assert not fence
+    return "\n".join(kept)
+
+
+def test_a_long_prompt_is_shortened_and_the_task_and_the_rules_are_not() -> None:
+    request = example_request("cuda", first=False)
+    scored, best = request.strategies[0], request.best
+    assert best is not None
+    many = [
+        scored.model_copy(
+            update={"strategy": scored.strategy.model_copy(update={"id": f"s{n}", "block": "a = b;\n" * 300})}
+        )
+        for n in range(5)
+    ]
+    task = "# the task\n" * 1000
+    asked = request.model_copy(
+        update={
+            "task_source": task,
+            "strategies": many,
+            "history": [f"step {n}: tried" for n in range(9)],
+            "best": best.model_copy(update={"source": "int x;\n" * 1500}),
+        }
+    )
+    text = PROMPTS.render("code", code_values(asked))
+    assert estimated_tokens(text) <= LIMIT_TOKENS
+    assert task.strip() in text
+    assert "Policy `own-kernels-only`" in text
+    assert "Left out here for room: templates of the fourth strategy and later; " in text
+    assert "step 8: tried" in text
+    roomy = Prompts(limit_tokens=100_000).render("code", code_values(asked))
+    assert "Left out" not in roomy
+    tiny = Prompts(limit_tokens=10).render("code", code_values(asked))
+    assert task.strip() in tiny
+    assert "the end of the best kernel's source" in tiny
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(1, 4000))
+def test_less_and_less_is_left_and_each_cut_is_said(limit: int) -> None:
+    values = code_values(example_request("cpp", first=False))
+    sizes = [len(PROMPTS.render("code", less)) for less in shorter({**values, "graph": "line\n" * limit})]
+    for less in shorter(values):
+        assert len(str(less["shortened"])) > 2
+    assert sizes == sorted(sizes, reverse=True)
