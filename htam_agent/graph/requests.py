@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from htam_agent.coding.base import BestSoFar, Code, CodeRequest, RepairRequest
-from htam_agent.graph.ablation import shows_direction, told_direction
+from htam_agent.graph.ablation import shows_strategies, told_direction
 from htam_agent.memory.model import SelectionState
 from htam_agent.verdict import ProfileResult, RunResult
 
@@ -60,7 +60,7 @@ def code_request(state: State, context: Context, session: Session, candidate: Ca
         precision=context.options.precision,
         policy=session.bench.policy,
         direction=told_direction(context, draft.direction),
-        direction_why=draft.why if shows_direction(context.options) else "",
+        direction_why=draft.why if shows_strategies(context.options) else "",
         strategies=[known[name] for name in draft.strategies if name in known],
         baselines=session.baselines,
         best=_best_so_far(state, session),
