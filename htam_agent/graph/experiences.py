@@ -34,7 +34,7 @@ def remember(state: State, context: Context, session: Session, candidates: list[
     """Store the experiences of a finished step, under ids that a replayed node writes again.
 
     Only facts about kernels enter the memory: an attempt that the coder refused, or that follows no strategy, is none.
-    In the memory mode no-update nothing enters.
+    In the memory mode no-update nothing enters, and what was written without a direction teaches nothing of any.
     """
     if not learns(context.options):
         return
@@ -42,6 +42,7 @@ def remember(state: State, context: Context, session: Session, candidates: list[
         _experience(state, context, session, candidate, attempt)
         for candidate in candidates
         for attempt in judged_attempts(session, candidate)
+        if direction_of(context, state["draft"].direction, attempt.code.strategy)
     ]
     if found:
         context.memory.add_experiences(found)
@@ -102,6 +103,7 @@ def _experience(state: State, context: Context, session: Session, candidate: Can
         floor_ms=session.baselines.floor,
         seconds=attempt.seconds,
         tokens=attempt.code.prompt_tokens + attempt.code.completion_tokens,
+        usd=None if attempt.code.prompt_tokens else 0.0,
         reason=attempt.reason[:400],
         device=session.bench.device,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
