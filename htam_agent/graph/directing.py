@@ -104,12 +104,18 @@ def choose_direction(
     state: State, context: Context, session: Session, draft: Draft, scored: Sequence[ScoredDirection]
 ) -> Choice:
     """The choice for this step, by the context's director or by the score; it is on disk when this returns."""
-    offered = [Offered(direction=one.direction, score=one.score, why=one.why) for one in scored]
+    offered = [Offered.model_validate(dict(one)) for one in scored]
     choice = Choice(offered=offered, directed=Directed(by="score"))
     if context.director is not None:
         choice = context.director.choose(_request(state, context, session, draft, offered))
     session.folder.write(record_of(draft), choice)
     return choice
+
+
+def reasons_of(folder: RunFolder, draft: Draft) -> Offered | None:
+    """The direction of a step as it was offered, with the terms of its score; None where no choice is on disk."""
+    choice = folder.read(record_of(draft), Choice)
+    return next((one for one in choice.offered if one.direction == draft.direction), None) if choice else None
 
 
 def record_of(draft: Draft) -> str:

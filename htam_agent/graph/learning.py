@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from htam_agent.coding.usage import by_role
 from htam_agent.graph.ablation import direction_of, shows_direction
 from htam_agent.graph.context import context_of
+from htam_agent.graph.directing import reasons_of
 from htam_agent.graph.events import emit
 from htam_agent.graph.experiences import remember, times_around
 from htam_agent.graph.state import AT_FLOOR, PREFIX_LENGTH, Best, Candidate, Draft, Halt, Past, State
@@ -125,6 +126,7 @@ def _record(
     seconds: float,
 ) -> StepRecord:
     shown = winner or candidates[0]
+    reasons = reasons_of(session.folder, draft) if shows_direction(context.options) else None
     return StepRecord(
         step=draft.step,
         direction=direction_of(context, draft.direction, shown.strategy),
@@ -138,6 +140,8 @@ def _record(
         seconds=seconds,
         tokens=sum(candidate.tokens for candidate in candidates) + (draft.directed.tokens if draft.directed else 0),
         directed=draft.directed,
+        terms=reasons.terms if reasons else (),
+        experiences=reasons.experiences if reasons else (),
         models=by_role(session.ledger.uses(draft.step)),
         agent_seconds=max(0.0, seconds - _waited(draft, candidates)),
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from htam_agent.coding.usage import ModelUse
+from htam_agent.memory.model import ScoreTerm, WeighedExperience
 from htam_agent.memory.modes import MemoryMode
 from htam_agent.swapping.choices import ToolChoices
 from htam_agent.task import Task
@@ -181,6 +182,10 @@ class Offered(Record):
     direction: str
     score: float
     why: str
+    terms: tuple[ScoreTerm, ...] = ()
+    """What the score is made of."""
+    experiences: tuple[WeighedExperience, ...] = ()
+    """The measured steps that weighed most."""
 
 
 class Directed(Record):
@@ -214,6 +219,10 @@ class StepRecord(Record):
     tokens: int = 0
     directed: Directed | None = None
     """Null in records of versions that did not say."""
+    terms: tuple[ScoreTerm, ...] = ()
+    """What the direction's score was made of: `why` in numbers."""
+    experiences: tuple[WeighedExperience, ...] = ()
+    """The measured steps that weighed most in it."""
     agent_seconds: float = 0.0
     """Of `seconds`, what the agent itself took: all but generating by a model, building, running and profiling."""
     models: list[ModelUse] = Field(default_factory=list)
