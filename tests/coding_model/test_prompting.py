@@ -294,7 +294,7 @@ def test_a_long_prompt_is_shortened_and_the_task_and_the_rules_are_not() -> None
     assert estimated_tokens(text) <= LIMIT_TOKENS
     assert task.strip() in text
     assert "Policy `own-kernels-only`" in text
-    assert "Left out here for room: templates of the fourth strategy and later; " in text
+    assert "Left out here for room: templates of the fourth strategy and later" in text
     assert "step 8: tried" in text
     roomy = Prompts(limit_tokens=100_000).render("code", code_values(asked))
     assert "Left out" not in roomy
