@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from langgraph.errors import GraphRecursionError
 
+from htam_agent.errors import UsageError
 from htam_agent.graph.build import build_graph
 from htam_agent.graph.runner import endless, recursion_limit
 from htam_agent.graph.state import InputState, OutputState, State
@@ -42,7 +43,14 @@ def _invoked(graph: InnerGraph, context: Context, task: Task) -> Result:
     """One run of the inner graph. However it ends, its processes end with it."""
     own, limit = context.for_one_run(), recursion_limit(context)
     try:
-        result: Result = graph.invoke(InputState(task=task), {"recursion_limit": limit}, context=own)["result"]
+        end = graph.invoke(InputState(task=task), {"recursion_limit": limit}, context=own)
+        if "result" not in end:  # inside a parent with a checkpointer the pause goes up to it, past this line
+            raise UsageError(
+                "The run waits for an answer, and its graph has no checkpointer with which it could go on.",
+                "Compile the larger graph with a checkpointer, or do without `approve` and an external evaluator.",
+                "no-checkpointer",
+            )
+        result: Result = end["result"]
         return result
     except GraphRecursionError as error:
         raise endless(f"The run of {task.name}", limit) from error

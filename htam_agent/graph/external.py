@@ -15,14 +15,14 @@ from typing_extensions import TypedDict
 from htam_agent.batch.facts import TaskFacts
 from htam_agent.errors import InfrastructureError, TaskError
 from htam_agent.graph.pauses import pause
-from htam_agent.judging import file_sha256
+from htam_agent.judging import Evaluation, file_sha256
 from htam_agent.runs.answers import Line, facts_for, given_results, verdicts_for
 from htam_agent.runs.folder import RunFolder
-from htam_agent.runs.waiting import Waiting, Wanted
+from htam_agent.runs.waiting import WAITING_FILE, Waiting, Wanted
 from htam_agent.verdict import CompileResult, ProfileResult, RunResult
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from htam_agent.graph.context import Session
     from htam_agent.graph.state import Candidate
@@ -173,8 +173,13 @@ def store_results(folder: RunFolder, waiting: Waiting, lines: Sequence[Line]) ->
     """
     if waiting.kind == "facts":
         folder.write(FACTS_FILE, facts_for(waiting, lines))
-        return
-    for name, verdict in verdicts_for(waiting, lines).items():
+    else:
+        _store_verdicts(folder, verdicts_for(waiting, lines))
+    folder.path(WAITING_FILE).unlink(missing_ok=True)
+
+
+def _store_verdicts(folder: RunFolder, verdicts: Mapping[str, Evaluation]) -> None:
+    for name, verdict in verdicts.items():
         attempt, _, final = name.partition("/")[2].partition("/")
         fields = {field: getattr(verdict, field) for field in RunResult.model_fields}
         folder.write(f"candidates/{attempt}/{'final' if final else 'run'}.json", RunResult(**fields))
