@@ -28,19 +28,34 @@ def processor_ms(pid: int) -> float:
     return total
 
 
-def waits_ms(pid: int) -> dict[int, float]:
-    """Milliseconds that each thread of `pid` and of its descendants has been ready to run and had no processor."""
-    waits = {}
+def threads_ms(pid: int) -> dict[int, tuple[float, float]]:
+    """Of each thread of `pid` and of its descendants the milliseconds that it has run, and those that it has been ready
+    to run and had no processor."""
+    times = {}
     for process in family(pid):
         for thread in _threads(process):
             with contextlib.suppress(OSError, ValueError, IndexError):
-                waits[int(thread)] = int(_read(f"/proc/{process}/task/{thread}/schedstat").split()[1]) / 1e6
-    return waits
+                ran, waited = _read(f"/proc/{process}/task/{thread}/schedstat").split()[:2]
+                times[int(thread)] = int(ran) / 1e6, int(waited) / 1e6
+    return times
 
 
-def longest_wait(before: dict[int, float], after: dict[int, float]) -> float:
-    """Milliseconds for which others kept a process from going on in between: those of the thread that waited most."""
-    return max((after[thread] - before.get(thread, 0.0) for thread in after), default=0.0)
+def longest_wait(
+    before: dict[int, tuple[float, float]],
+    after: dict[int, tuple[float, float]],
+    wall_ms: float,
+    own_wait_ms: float = 0.0,
+) -> float:
+    """Milliseconds of `wall_ms` for which others kept a process, or this one (`own_wait_ms`), from going on in between:
+    those of the thread that waited most, but no more than the busiest thread leaves of the wall time. Without this
+    bound a thread that has nothing to do, and waits while another computes, would excuse what that one takes."""
+    changes = [
+        (ran - before.get(thread, (0.0, 0.0))[0], waited - before.get(thread, (0.0, 0.0))[1])
+        for thread, (ran, waited) in after.items()
+    ]
+    busiest = max((ran for ran, _ in changes), default=0.0)
+    longest = max((waited for _, waited in changes), default=0.0)
+    return max(0.0, min(longest + own_wait_ms, wall_ms - busiest))
 
 
 def own_wait_ms() -> float:

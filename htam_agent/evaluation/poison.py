@@ -6,7 +6,12 @@ allocations of the candidate are likely to get it: outputs and scratch memory al
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 SMALL = tuple(1 << power for power in range(6, 21))
 """Bytes: from one cache line to the size from which allocators go other ways."""
@@ -27,10 +32,22 @@ def poison(output_bytes: int, device: str) -> None:
     held = []
     for size in sizes:
         try:
-            held.append(torch.full((size,), 255, dtype=torch.uint8, device=device))
+            held.append(_filled(size, device))
         except (torch.OutOfMemoryError, RuntimeError):
             break  # memory is scarce: what could be filled is
     del held
+
+
+def _filled(size: int, device: str) -> torch.Tensor:
+    """A block of `size` bytes of 255. On a processor by this thread alone: a team of threads for some kilobytes waits
+    for each other up to a second where others use the processor too."""
+    import torch
+
+    if device != "cpu":
+        return torch.full((size,), 255, dtype=torch.uint8, device=device)
+    block = torch.empty(size, dtype=torch.uint8)
+    ctypes.memset(block.data_ptr(), 255, size)
+    return block
 
 
 def _free_blocks(device: str) -> list[int]:

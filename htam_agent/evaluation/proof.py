@@ -25,7 +25,9 @@ read by this process); that long a block may take more, as far as the reference'
 (half as much again, and a twentieth): a candidate cannot excuse itself by a load that only it has. What remains of the
 reference's own two clocks is the `strain` of the machine, and is allowed for too. On a machine whose load holds the
 reference up as well (a fifth of its time, or a third more than its own clock says) the outer time is taken where the
-clocks part: teams of threads that wait for each other suffer more than the reference may. A lie gains nothing then.
+clocks part: teams of threads that wait for each other suffer more than the reference may. And where only the strain
+lets a claim stand, the outer time is taken as well: the load excuses a difference, it does not make the claim true. A
+lie gains nothing then.
 """
 
 from __future__ import annotations
@@ -130,8 +132,8 @@ def prove(
     least = min(outer for outer, _ in seen)
     refuted = outer > _allowed(best.inner_ms, strain, band, constant)
     short = least > _allowed(claimed_ms, strain, band + SHORT_BAND, constant)
+    taken = max(outer, least)
     if refuted or short:
-        taken = max(outer, least)
         most = _allowed(min(best.inner_ms, claimed_ms), strain, band, GAP_MS) if kind == "cuda" else 0.0
         if kind == "cuda" and host_bound:
             most = _allowed(min(best.inner_ms, claimed_ms), strain, HOST_BAND, HOST_CONSTANT_MS)
@@ -143,6 +145,9 @@ def prove(
         return _refuted(proof, f"a call is claimed to take {best.inner_ms:.4g} ms", outer)
     if short:
         return _refuted(proof, f"a call is claimed to take {claimed_ms:.4g} ms in short blocks", least)
+    excused_only = outer > _allowed(best.inner_ms, 1.0, band, constant)
+    if excused_only or least > _allowed(claimed_ms, 1.0, band + SHORT_BAND, constant):
+        return replace(proof, taken_ms=taken)
     return proof
 
 

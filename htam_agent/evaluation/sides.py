@@ -6,7 +6,7 @@ import math
 import time
 from dataclasses import dataclass, field
 
-from htam_agent.evaluation.activity import longest_wait, own_wait_ms, processor_ms, waits_ms
+from htam_agent.evaluation.activity import longest_wait, own_wait_ms, processor_ms, threads_ms
 from htam_agent.evaluation.baselines import COMPILE_SECONDS
 from htam_agent.evaluation.judge import Reference, Stop, Subject
 from htam_agent.evaluation.messages import Ask, Block, Measure, Order, Regime, Variant, Warm
@@ -58,9 +58,9 @@ class Sides:
             f"reference was timed for {self._their_ms:.4g} ms"
         )
 
-    def _waits(self, side: Reference | Subject) -> dict[int, float]:
+    def _waits(self, side: Reference | Subject) -> dict[int, tuple[float, float]]:
         """On a processor alone: a GPU goes on while its host waits, and a look at many threads takes milliseconds."""
-        return waits_ms(side.worker.pid) if self._kind == "cpu" else {}
+        return threads_ms(side.worker.pid) if self._kind == "cpu" else {}
 
     def warm_theirs(self, seconds: float) -> float:
         """Milliseconds of a call when the reference is warm. Raises NoTimes."""
@@ -94,7 +94,7 @@ class Sides:
         wall = (time.perf_counter() - begin) * 1e3
         self._meanwhile_ms += processor_ms(self.subject.worker.pid) - idle
         self._their_ms += wall
-        waited = longest_wait(waits, self._waits(self.reference)) + own_wait_ms() - own
+        waited = longest_wait(waits, self._waits(self.reference), wall, own_wait_ms() - own)
         assert told is not None, "a block is answered by times"
         if not (told.milliseconds or back_to_back or graph or empty):
             raise NoTimes(told.reason or "it gave no times")
@@ -112,7 +112,7 @@ class Sides:
         waits, own = self._waits(self.subject), own_wait_ms()
         answer = self.subject.order(Order(measure=measure), "time")
         wall = self.subject.wall_ms
-        waited = longest_wait(waits, self._waits(self.subject)) + own_wait_ms() - own
+        waited = longest_wait(waits, self._waits(self.subject), wall, own_wait_ms() - own)
         if back_to_back or graph:
             host_ms = credible([answer.first_ms + 1e-9])[0] if back_to_back else 0.0
             return Seen(wall, first_ms=host_ms, reason=answer.reason[:300])

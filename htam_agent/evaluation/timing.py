@@ -31,7 +31,7 @@ NARROW = 0.02
 MOST_CALLS = 1000
 LOCK_SECONDS = 1800.0
 """Longest wait for a device that others time on."""
-BLOCK_SECONDS = {"cpu": 0.06, "cuda": 0.008}
+BLOCK_SECONDS = {"cpu": 0.03, "cuda": 0.008}
 
 
 def calls_for(milliseconds: float, device: str) -> int:

@@ -95,14 +95,21 @@ def test_what_is_right_only_sometimes_is_found_while_it_is_timed(judge: Judge) -
     assert "timed call" in result.reason
 
 
-SLOW_KERNEL = KERNEL.replace(
-    "for (long row", "for (volatile long spin = 0; spin < 2000000; ++spin) {}\n  for (long row", 1
+SLOW_MS = 2.0
+SLOW_KERNEL = "#include <time.h>\n" + KERNEL.replace(
+    "for (long row",
+    f"""timespec begin, now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+  do clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  while ((now.tv_sec - begin.tv_sec) * 1e3 + (now.tv_nsec - begin.tv_nsec) * 1e-6 < {SLOW_MS});
+  for (long row""",
+    1,
 )
-"""Some 2 ms in the kernel itself."""
+"""SLOW_MS of its thread's time in the kernel itself, however fast or busy the processor is: a shorter time is a
+lie, and a second measurement to compare with is not needed."""
 
 
 def test_clocks_of_python_that_run_slow_change_no_time(judge: Judge) -> None:
-    honest = judge(candidate(kernel=SLOW_KERNEL), timing=True).times_ms.candidate
     names = ("perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "time", "process_time")
     forged = candidate(
         kernel=SLOW_KERNEL,
@@ -114,9 +121,8 @@ def test_clocks_of_python_that_run_slow_change_no_time(judge: Judge) -> None:
     )
     result = judge(forged, timing=True)
     assert result.verdict == "correct", result
-    assert honest is not None
     assert result.times_ms.candidate is not None
-    assert result.times_ms.candidate > 0.7 * honest
+    assert result.times_ms.candidate > 0.99 * SLOW_MS
 
 
 FORGED = {
@@ -152,16 +158,16 @@ def test_a_stopwatch_that_lies_gains_nothing(judge: Judge, name: str) -> None:
     result = judge(forged, timing=True)
     assert not result.faster
     if result.verdict == "correct":  # a machine that is busy with other work: the outer clock's time was taken
-        honest = judge(candidate(kernel=SLOW_KERNEL), timing=True).times_ms.candidate
-        assert honest is not None
         assert result.times_ms.candidate is not None
-        assert result.times_ms.candidate > 0.9 * honest
+        assert result.times_ms.candidate > 0.9 * SLOW_MS, [
+            check.detail for check in result.checks if check.name == "clock"
+        ]
         return
     assert result.verdict == "quarantined", result
     if result.stage != "policy" and "number" not in name and "fewer" not in name and "one" not in name:
         (check,) = [check for check in result.checks if check.name == "clock"]
         assert "outer" in check.detail
-        assert "inner" in check.detail
+        assert "inner" in check.detail or "left out" in check.detail
 
 
 @pytest.mark.slow
