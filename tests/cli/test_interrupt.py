@@ -17,7 +17,7 @@ TASK = ROOT / "tests" / "tasks" / "pointwise_chain.py"
 
 def interrupted(folder: Path, times: int, after: str, *options: str) -> tuple[int, str, str]:
     """Start optimize, send SIGINT `times` times after the first line with `after` on stderr; code, stdout, stderr."""
-    command = [sys.executable, "-m", "htam_agent", "optimize", str(TASK), "--backend", "cpp", "--steps", "2", *options]
+    command = [sys.executable, "-m", "htam_agent", "optimize", str(TASK), "--backend", "cpp", "--steps", "1", *options]
     process = subprocess.Popen(
         command,
         cwd=folder,

@@ -16,7 +16,7 @@ from tests.support.command import ROOT, clean_environment, htam
 
 TASK = ROOT / "tests" / "tasks" / "pointwise_chain.py"
 STEPS = 2
-FAST = ("compile", "learn")
+FAST = ("learn",)
 NODES = (
     "prepare",
     "select_direction",

@@ -12,7 +12,7 @@ import pytest
 from tests.support.command import ROOT, Answer, htam
 
 TASK = ROOT / "tests" / "tasks" / "pointwise_chain.py"
-STEPS = 3
+STEPS = 2
 
 
 @pytest.fixture(scope="module")
