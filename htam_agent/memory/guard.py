@@ -12,8 +12,8 @@ outweigh any number of others.
 
 **Trust.** Every source is asked how well it predicts what others measured (leave one source out). For a strategy with
 the prior p, n0 = PRIOR_COUNTS, and a source whose experiences count W (after its own cap) with the mean share m, its
-word is the posterior mean q = p + W / (n0 + W) * (m - p). Where another source, or the task itself, measured y, including the word
-changed the squared error of the prediction by
+word is the posterior mean q = p + W / (n0 + W) * (m - p). Where another source, or the task itself, measured y,
+including the word changed the squared error of the prediction by
 
     gain = (y - p)^2 - (y - q)^2
 
@@ -53,8 +53,8 @@ SPREAD = 0.35
 """Standard deviation of what one strategy closes in alike states: it fails, or closes a half."""
 
 FOREIGN_COUNTS = 3.0
-"""All other sources together, of one strategy. Tasks alike differ by 0.2 (standard deviation) in what a strategy closes:
-were the mean over all tasks known exactly, it would say as much of one task as (SPREAD / 0.2)^2 = 3 of its own steps."""
+"""All other sources together, of one strategy. Tasks alike differ by 0.2 (standard deviation) in what it closes: were
+the mean over all tasks known exactly, it would say as much of one task as (SPREAD / 0.2)^2 = 3 of its own steps."""
 
 SOURCE_COUNTS = 1.5
 """One other source, of one strategy. It and the task at hand both differ from the mean: SPREAD^2 / (2 * 0.2^2)."""
