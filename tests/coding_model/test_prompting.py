@@ -287,7 +287,7 @@ def test_a_long_prompt_is_shortened_and_the_task_and_the_rules_are_not() -> None
             "task_source": task,
             "strategies": many,
             "history": [f"step {n}: tried" for n in range(9)],
-            "best": best.model_copy(update={"source": "int x;\n" * 1500}),
+            "best": best.model_copy(update={"source": "int x;\n" * 2500}),
         }
     )
     text = PROMPTS.render("code", code_values(asked))
