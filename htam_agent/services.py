@@ -37,7 +37,12 @@ def run_options(settings: Settings) -> RunOptions:
     """
     from htam_agent.swapping.chosen import coder_name
 
-    seed = settings.seed if settings.seed is not None else int.from_bytes(os.urandom(4), "big")
+    seed = settings.seed
+    if seed is None and settings.replay is not None:
+        from htam_agent.coding.recording import read_head
+
+        seed = read_head(settings.replay).seed
+    seed = int.from_bytes(os.urandom(4), "big") if seed is None else seed
     return RunOptions(
         backend=_backend(settings),
         coder=coder_name(settings),

@@ -112,7 +112,7 @@ class Settings(ModelFields):
         (), description="Your own strategies: YAML files or folders, separated by colons (a list in htam.toml)."
     )
     prompts: Path | None = Field(None, description="Folder whose prompt files win over the shipped ones, file by file.")
-    max_seconds: float | None = Field(None, gt=0, description="Wall time after which no new step begins.")
+    max_seconds: float | None = Field(None, gt=0, description="Time after which no new step begins and no answer is waited for.")
     no_progress_steps: int = Field(
         4, ge=1, description="Stop after so many steps in a row that did not improve the best kernel."
     )

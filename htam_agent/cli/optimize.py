@@ -12,9 +12,14 @@ from htam_agent.cli.options import (
     CompileBaselineOption,
     JsonOption,
     LogFormatOption,
+    MaxCostOption,
+    MaxSecondsOption,
+    MaxTokensOption,
     MemoryOption,
     PolicyOption,
     PrecisionOption,
+    PreflightOption,
+    PricesOption,
     ProtocolOption,
 )
 
@@ -49,7 +54,13 @@ def optimize_command(
     out: Annotated[
         Path | None, typer.Option(help="The run's folder (default: a new one under the runs folder).")
     ] = None,
-    max_seconds: Annotated[float | None, typer.Option(help="Wall time after which no new step begins.")] = None,
+    max_seconds: MaxSecondsOption = None,
+    max_cost: MaxCostOption = None,
+    max_tokens: MaxTokensOption = None,
+    prices: PricesOption = None,
+    record: Annotated[Path | None, typer.Option(help="Keep every exchange with a model in this folder.")] = None,
+    replay: Annotated[Path | None, typer.Option(help="Give a recorded run's answers again; nothing is sent.")] = None,
+    preflight: PreflightOption = None,
     strategies: Annotated[list[Path] | None, typer.Option(help="Your own strategies: YAML files or folders.")] = None,
     compile_baseline: CompileBaselineOption = None,
     require_faster: Annotated[bool, typer.Option("--require-faster", help="Exit 1 unless faster.")] = False,
@@ -70,7 +81,8 @@ def optimize_command(
         "policy": policy, "memory_mode": memory_mode, "candidates": candidates, "seed": seed, "memory": memory,
         "out": out, "max_seconds": max_seconds, "strategies": strategies or None,
         "compile_baseline": compile_baseline, "log_format": log_format, "director": director, "evaluator": evaluator,
-        "approve": approve,
+        "approve": approve, "max_cost": max_cost, "max_tokens": max_tokens, "prices": prices, "record": record,
+        "replay": replay, "preflight": preflight,
     }  # fmt: skip
     settings = Settings.load({name: value for name, value in given.items() if value is not None})
     parsed = Task.parse(task)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from langgraph.runtime import RunControl
 
-    from htam_agent.runs.records import Result
+    from htam_agent.runs.records import Cost, Result
     from htam_agent.runs.waiting import Waiting
     from htam_agent.settings import Settings
 
@@ -157,9 +157,22 @@ def short_reason(why: str) -> str:
     return f"{score}: {plain.split(' (risk: ')[0]}" if plain else score
 
 
+def cost_lines(cost: Cost) -> list[str]:
+    """What the models took, role by role; nothing where none was asked."""
+    if not cost.models:
+        return []
+    usd = "price not known" if cost.usd is None else f"${cost.usd:.4f}"
+    about = "about " if any(use.estimated for use in cost.models) else ""
+    roles = ", ".join(f"{use.role} {use.tokens:,} in {use.calls}" for use in cost.models)
+    return [f"models: {about}{cost.tokens:,} tokens, {usd} (calls: {roles})"]
+
+
 def summary_lines(result: Result) -> list[str]:
     """What the run came to, in words."""
     lines = [f"ended: {result.reason}"] if result.reason else []
+    if result.unfinished:
+        lines.append(f"it can go on: htam resume {result.run}")
+    lines += cost_lines(result.cost)
     if result.kernel is None:
         return [*lines, f"no kernel: the original is kept ({result.verdict})", f"report: {result.run}/report.md"]
     speed = [f"{name} {value:.2f}x" for name, value in result.speedup if isinstance(value, float)]

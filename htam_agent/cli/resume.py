@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from htam_agent.cli.options import JsonOption, LogFormatOption, MemoryOption
+from htam_agent.cli.options import (
+    JsonOption,
+    LogFormatOption,
+    MaxCostOption,
+    MaxSecondsOption,
+    MaxTokensOption,
+    MemoryOption,
+    PreflightOption,
+    PricesOption,
+)
 
 if TYPE_CHECKING:
     from langgraph.runtime import RunControl
@@ -29,6 +38,11 @@ def resume_command(
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, max=64, help="With all: so many runs go on at once.")] = 4,
     memory: MemoryOption = None,
+    max_seconds: MaxSecondsOption = None,
+    max_cost: MaxCostOption = None,
+    max_tokens: MaxTokensOption = None,
+    prices: PricesOption = None,
+    preflight: PreflightOption = None,
     log_format: LogFormatOption = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -37,7 +51,10 @@ def resume_command(
     from htam_agent.cli.progress import run_with_progress
     from htam_agent.settings import Settings
 
-    given = {"memory": memory, "log_format": log_format}
+    given = {
+        "memory": memory, "log_format": log_format, "max_seconds": max_seconds, "max_cost": max_cost,
+        "max_tokens": max_tokens, "prices": prices, "preflight": preflight,
+    }  # fmt: skip
     settings = Settings.load({name: value for name, value in given.items() if value is not None})
 
     if run == "all":

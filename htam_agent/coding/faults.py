@@ -51,6 +51,7 @@ def fault_of(error: BaseException, secret: str = "") -> Fault:
     status = getattr(error, "status_code", None)
     text = clean(str(getattr(error, "message", "") or error) or type(error).__name__, secret)
     if isinstance(status, int) and status >= 300:
+        text = text.removeprefix(f"Error code: {status} - ")
         return Fault(kind="status", status=status, text=text, retry_after=retry_after(_header(error, "retry-after")))
     sent = not names & UNSENT
     if names & TIMEOUTS:

@@ -50,7 +50,7 @@ def open_chat(
         )
     if not roles:
         return None, []
-    chat = RoleChat.from_settings(settings, resumed=resumed)
+    chat = RoleChat.from_settings(settings, options.seed, resumed=resumed)
     wanted = [chat.choices[role] for role in roles]
     if options.max_cost is not None:
         check_prices(wanted, prices)

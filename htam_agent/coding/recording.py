@@ -49,6 +49,8 @@ class RecordingHead(Record):
     """Of htam_agent."""
     created: str
     """UTC, ISO 8601."""
+    seed: int
+    """Of the run's selection: a replay without a seed of its own takes it."""
 
 
 class Exchange(Record):
@@ -105,7 +107,7 @@ class Places:
 class Recorder:
     """Keeps every exchange in `folder`. `secrets` are struck out of every text."""
 
-    def __init__(self, folder: Path, secrets: Iterable[str] = (), resumed: bool = False) -> None:
+    def __init__(self, folder: Path, seed: int = 0, secrets: Iterable[str] = (), resumed: bool = False) -> None:
         """Raises SettingsError when the folder holds a recording already (and the run is not `resumed`), RunError when
         it cannot be written."""
         self._folder = folder.absolute()
@@ -119,10 +121,10 @@ class Recorder:
                     "Name another folder, or remove that one.",
                     "recording-exists",
                 )
-            _check_version(self._folder)
+            read_head(self._folder)
             return
         created = datetime.now(UTC).isoformat(timespec="seconds")
-        made = RecordingHead(schema_="htam.recording/1", version=__version__, created=created)
+        made = RecordingHead(schema_="htam.recording/1", version=__version__, created=created, seed=seed)
         write_atomically(head, made.model_dump_json(by_alias=True) + "\n")
 
     def keep(
@@ -162,7 +164,7 @@ class Replayer:
     def __init__(self, folder: Path) -> None:
         """Raises SettingsError when the folder is no recording, or one of another version."""
         self._folder = folder.absolute()
-        _check_version(self._folder)
+        read_head(self._folder)
         self._places = Places(self._folder)
 
     def answer(
@@ -213,9 +215,11 @@ def first_difference(recorded: Sequence[Message], asked: Sequence[Message]) -> s
             continue
         line = next((at for at, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), None)
         at = min(len(before), len(after)) if line is None else line
+        one, other = _line(was.splitlines(), before, at), _line(now.splitlines(), after, at)
+        same = next((place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), 0)
+        start = max(0, same - 40)
         return (
-            f"message {number} ({speaker}), line {at + 1}: recorded {_line(was.splitlines(), before, at)}, "
-            f"now {_line(now.splitlines(), after, at)}"
+            f"message {number} ({speaker}), line {at + 1}: recorded {_window(one, start)}, now {_window(other, start)}"
         )
     return ""
 
@@ -235,16 +239,22 @@ def _masked(text: str) -> str:
 
 
 def _line(lines: Sequence[str], masked: Sequence[str], at: int) -> str:
-    """The line as it was, where masking kept the lines apart; "nothing" past the end."""
+    """The line as it was, where masking kept the lines apart; empty past the end."""
     shown = lines if len(lines) == len(masked) else masked
-    return repr(shown[at].strip()[:160]) if at < len(shown) else "nothing"
+    return shown[at].strip() if at < len(shown) else ""
+
+
+def _window(line: str, start: int) -> str:
+    """The part of a line round the first difference."""
+    return repr(("..." if start else "") + line[start : start + 160]) if line else "nothing"
 
 
 def _speakers(messages: Sequence[Message]) -> str:
     return ", ".join(speaker for speaker, _ in messages) or "none"
 
 
-def _check_version(folder: Path) -> None:
+def read_head(folder: Path) -> RecordingHead:
+    """What the recording says of itself. Raises SettingsError when there is none, or it is of another version."""
     path = folder / "recording.json"
     try:
         head = RecordingHead.model_validate_json(path.read_text(encoding="utf-8"))
@@ -266,3 +276,4 @@ def _check_version(folder: Path) -> None:
             "Replay it with that version, or record the run anew.",
             "recording-version",
         )
+    return head

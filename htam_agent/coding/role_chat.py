@@ -44,9 +44,14 @@ class RoleChat:
 
     @classmethod
     def from_settings(
-        cls, settings: Settings, on_retry: Callable[[str], None] | None = None, resumed: bool = False
+        cls,
+        settings: Settings,
+        seed: int = 0,
+        on_retry: Callable[[str], None] | None = None,
+        resumed: bool = False,
     ) -> RoleChat:
-        """The chat that these settings describe. Raises SettingsError when the folder of a recording does not fit."""
+        """The chat that these settings describe; `seed` is the run's. Raises SettingsError when the folder of a
+        recording does not fit."""
         if settings.record is not None and settings.replay is not None:
             raise SettingsError(
                 "Both record and replay are set.", "A replayed run is a recording already: leave out one of them."
@@ -57,7 +62,7 @@ class RoleChat:
             choices,
             RetryRules(attempts=settings.model_attempts, total_seconds=settings.model_total_seconds),
             on_retry,
-            Recorder(settings.record, secrets, resumed) if settings.record is not None else None,
+            Recorder(settings.record, seed, secrets, resumed) if settings.record is not None else None,
             Replayer(settings.replay) if settings.replay is not None else None,
         )
 

@@ -70,7 +70,7 @@ def choose_model(settings: Settings, role: Role) -> ModelChoice:
     """The model of this role. The general key goes to the general endpoint alone: a role with an address or a provider
     of its own needs a key of its own."""
     given = {name: value for name in FIELDS if (value := getattr(settings, f"{role}_{name}")) is not None}
-    general = {name: getattr(settings, GENERAL[name]) for name in FIELDS}
+    general = {name: getattr(settings, GENERAL[name]) for name in FIELDS} | {"model": settings.model or ""}
     choice = ModelChoice(role=role, **{**general, **given})
     elsewhere = "base_url" in given or ("model" in given and choice.provider != _provider(settings.model))
     if elsewhere:

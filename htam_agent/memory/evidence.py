@@ -208,5 +208,8 @@ def _remembered(prefix: tuple[str, ...]) -> list[str]:
 
 
 def _key(identifier: str) -> int:
-    """A number that orders experiences in the same way whenever they were stored."""
-    return int.from_bytes(hashlib.blake2b(identifier.encode(), digest_size=8).digest(), "big", signed=True)
+    """A number that orders experiences alike whenever they were stored. The place in the run (step, candidate,
+    attempt) comes before the run's name, so that a run that is replayed under another name orders its own alike."""
+    run, _, place = identifier.partition(":")
+    parts = (hashlib.blake2b(part.encode(), digest_size=4).digest() for part in (place, run))
+    return int.from_bytes(b"".join(parts), "big", signed=True)
