@@ -14,11 +14,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
+from langgraph.runtime import RunControl
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
-from htam_agent.api import aoptimize
+from htam_agent.api import optimize as optimize_task
 from htam_agent.errors import HtamError, UsageError
 from htam_agent.judging import Evaluation, evaluate_kernels
 from htam_agent.runs.records import Result
@@ -64,9 +65,14 @@ def make_server() -> MCPServer[None]:
         """Make an operator faster: the kernel, its proof and speedup, and the path. A call that is cancelled stops at
         the next node; `htam resume` goes on with the run."""
         reporter = Reporter(ctx)
-        given = {"backend": backend, "coder": coder, "steps": steps, "out": out, "seed": seed}
-        overrides = {name: value for name, value in given.items() if value is not None}
-        return await _one(one_at_a_time, reporter, lambda: aoptimize(task, listen=reporter.from_run, **overrides))
+        given: dict[str, object] = {"backend": backend, "coder": coder, "steps": steps, "out": out, "seed": seed}
+        control = RunControl()
+
+        def work() -> Result:
+            settings = Settings.load({name: value for name, value in given.items() if value is not None}, given="call")
+            return optimize_task(task, listen=reporter.from_run, control=control, settings=settings)
+
+        return await _one(one_at_a_time, reporter, lambda: _in_thread(work, lambda: control.request_drain("cancelled")))
 
     @server.tool(structured_output=True)
     async def evaluate(
@@ -109,10 +115,16 @@ class Reporter:
         asyncio.run_coroutine_threadsafe(self.say(f"{step}{event['kind']}: {event['text']}"), self._loop)
 
 
+_under_way: set[object] = set()
+"""Kept from being collected while they end."""
+
+
 async def _one(lock: asyncio.Lock, reporter: Reporter, work: Callable[[], Awaitable[T]]) -> T:
     """`work` when its turn has come, with a sign of life now and then. An error that has a sentence becomes a tool's
-    error with that sentence."""
+    error with that sentence. A call that is cancelled keeps its turn until its work has really ended."""
     task = asyncio.ensure_future(_in_turn(lock, work))
+    _under_way.add(task)
+    task.add_done_callback(_under_way.discard)
     begun = time.monotonic()
     try:
         while not (await asyncio.wait({task}, timeout=BEAT_SECONDS))[0]:
@@ -123,7 +135,6 @@ async def _one(lock: asyncio.Lock, reporter: Reporter, work: Callable[[], Awaita
         raise ToolError(f"{error.code}: {error.message} {error.remedy}") from error
     except asyncio.CancelledError:
         task.cancel()
-        await asyncio.wait({task})
         raise
 
 
@@ -133,7 +144,7 @@ async def _in_turn(lock: asyncio.Lock, work: Callable[[], Awaitable[T]]) -> T:
 
 
 async def _in_thread(work: Callable[[], T], stop: Callable[[], None]) -> T:
-    """`work` in a thread; when the call is cancelled, `stop` ends what it waits for."""
+    """`work` in a thread; when the call is cancelled, `stop` ends what it waits for, and the thread is waited for."""
     running = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(running)
