@@ -39,6 +39,8 @@ def chain(job: Job) -> list[Link]:
 def run_chains(jobs: list[Job], processes: int) -> list[Link]:
     """All chains. A miss in the table ends everything."""
     links: list[Link] = []
+    if processes == 1:
+        return [link for job in jobs for link in chain(job)]
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         for number, found in enumerate(pool.imap(chain, jobs), 1):
             links += found
