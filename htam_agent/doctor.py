@@ -85,6 +85,7 @@ def examine() -> Report:
         lambda: [settings_line, *_variables(), _model(settings), _tracing()],
         lambda: [_folder("memory", settings.memory), _folder("runs", settings.runs), _disk(settings.runs)],
         lambda: [_chroma(settings.chroma_url)],
+        lambda: _seams(settings),
     ]
     with ThreadPoolExecutor(len(checks)) as pool:
         lines = [line for found in pool.map(_tried, checks) for line in found]
@@ -267,6 +268,18 @@ def _model(settings: Settings) -> Line:
         state="ok",
         fact=f"{settings.model} at {settings.base_url or 'the default endpoint'}, key set",
     )
+
+
+def _seams(settings: Settings) -> list[Line]:
+    """Who serves each seam that the settings can swap. Only what was swapped is imported or started."""
+    from htam_agent.swapping.served import served
+
+    return [
+        Line(name=f"tools.{item.seam}", state="missing", fact=item.problem, remedy=item.remedy)
+        if item.problem
+        else Line(name=f"tools.{item.seam}", state="ok", fact=item.fact)
+        for item in served(settings)
+    ]
 
 
 def _tracing() -> Line:

@@ -179,7 +179,7 @@ def bench_factory(chosen: Chosen) -> BenchFactory:
         return functools.partial(open_bench, swapped=chosen.swapped)
 
     def made(task: Task, options: RunOptions, folder: Path) -> BenchLike:
-        from htam_agent.swapping.calling import made_evaluator
+        from htam_agent.swapping.evaluators import made_evaluator
 
         return made_evaluator(factory, task, options, folder)
 
