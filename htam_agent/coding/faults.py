@@ -6,6 +6,7 @@ The clients of OpenAI, Anthropic and others raise classes of their own. What the
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Literal
@@ -59,8 +60,8 @@ def fault_of(error: BaseException, secret: str = "") -> Fault:
     if names & CONNECTIONS:
         return Fault(kind="connection", text=_innermost(error, secret), billed=sent)
     if names & CUT:
-        return Fault(kind="cut", text=f"{text}{_content_type(error)}", billed=True)
-    return Fault(kind="answer", text=f"{type(error).__name__}: {text}{_content_type(error)}", billed=True)
+        return Fault(kind="cut", text=f"{text}{_what_came(error, text)}", billed=True)
+    return Fault(kind="answer", text=f"{type(error).__name__}: {text}{_what_came(error, text)}", billed=True)
 
 
 def model_error(fault: Fault, choice: ModelChoice, attempts: int) -> ModelError:
@@ -159,10 +160,11 @@ def _header(error: BaseException, name: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _content_type(error: BaseException) -> str:
-    """What kind of page came instead, where the client kept it."""
-    kind = _header(error, "content-type")
-    if kind is None or kind.startswith("application/json"):
-        return ""
-    stream = ", a stream though none was asked for" if kind.startswith("text/event-stream") else ""
-    return f"; its content type is {kind}{stream}"
+def _what_came(error: BaseException, text: str) -> str:
+    """What came instead of a chat completion: by its content type where the client kept it, else by its beginning."""
+    kind = _header(error, "content-type") or ""
+    if kind.startswith("text/event-stream") or re.search(r"['\"](?:data|event): ", text):
+        return "; it is a stream though none was asked for"
+    if kind.startswith("text/html") or re.search(r"<(?:!doctype|html)", text, re.IGNORECASE):
+        return "; it is a web page"
+    return f"; its content type is {kind}" if kind and not kind.startswith("application/json") else ""
