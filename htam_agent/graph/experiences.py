@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from htam_agent.coding.causes import cause_of_build, cause_of_run
 from htam_agent.graph.ablation import direction_of, learns
 from htam_agent.graph.requests import stored_code
 from htam_agent.memory.model import Experience
@@ -13,6 +14,7 @@ from htam_agent.verdict import CompileResult, RunResult
 
 if TYPE_CHECKING:
     from htam_agent.coding.base import Code
+    from htam_agent.failures import FailureCause
     from htam_agent.graph.context import Context, Session
     from htam_agent.graph.state import Best, Candidate, State
     from htam_agent.words import Verdict
@@ -28,6 +30,7 @@ class Judged(NamedTuple):
     speedup: float | None
     seconds: float
     """Of building and judging, and of asking a model."""
+    cause: FailureCause = "unknown"
 
 
 def remember(state: State, context: Context, session: Session, candidates: list[Candidate]) -> None:
@@ -66,10 +69,11 @@ def _judged(session: Session, step: int, index: int, number: int) -> Judged | No
         return None
     seconds = built.seconds + (code.seconds if code.prompt_tokens else 0.0)
     if not built.ok:
-        return Judged(number, code, "failed", built.reason or "does not build", None, seconds)
+        return Judged(number, code, "failed", built.reason or "does not build", None, seconds, cause_of_build(built))
     if ran is None:
         return None
-    return Judged(number, code, ran.verdict, ran.reason, ran.speedup.best, seconds + ran.seconds)
+    cause = "unknown" if ran.verdict == "correct" else cause_of_run(ran)
+    return Judged(number, code, ran.verdict, ran.reason, ran.speedup.best, seconds + ran.seconds, cause)
 
 
 def times_around(session: Session, before: Best | None, after: float | None) -> tuple[float, float | None]:
@@ -105,6 +109,7 @@ def _experience(state: State, context: Context, session: Session, candidate: Can
         tokens=attempt.code.prompt_tokens + attempt.code.completion_tokens,
         usd=None if attempt.code.prompt_tokens else 0.0,
         reason=attempt.reason[:400],
+        cause=attempt.cause,
         device=session.bench.device,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )

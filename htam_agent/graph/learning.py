@@ -14,13 +14,15 @@ from htam_agent.graph.experiences import remember, times_around
 from htam_agent.graph.state import AT_FLOOR, PREFIX_LENGTH, Best, Candidate, Draft, Halt, Past, State
 from htam_agent.memory.attention import share_closed
 from htam_agent.runs.records import CandidateSummary, RunOptions, StepRecord
-from htam_agent.verdict import ProfileResult
+from htam_agent.verdict import ProfileResult, RunResult
 
 if TYPE_CHECKING:
     from langgraph.runtime import Runtime
 
     from htam_agent.graph.context import Context, Session
 
+WIDE = 1.25
+"""High over low end of an interval from which on a step's line says both."""
 NOTICEABLE = 1.005
 """A new best must be 0.5 % faster: less is the spread of the measurement."""
 
@@ -161,6 +163,7 @@ def _summary(session: Session, candidate: Candidate) -> CandidateSummary:
         verdict=candidate.verdict or "failed",
         stage=candidate.failure.stage if candidate.failure else "",
         reason=candidate.failure.reason if candidate.failure else "",
+        cause=candidate.failure.cause if candidate.failure else "unknown",
         speedup=candidate.speedup,
         time_ms=candidate.time_ms,
         folder=str(folder.relative_to(session.folder.root)),
@@ -170,12 +173,29 @@ def _summary(session: Session, candidate: Candidate) -> CandidateSummary:
 def _past(session: Session, record: StepRecord, before: Best | None, winner: Candidate | None) -> Past:
     time_before, time_after = times_around(session, before, winner.speedup.best if winner else None)
     outcome = share_closed(time_before, time_after, session.baselines.floor)
-    speed = f", {record.speedup.best:.2f}x over best" if record.speedup.best else ""
+    speed = (
+        f", {record.speedup.best:.2f}x over the best baseline{_spread(session, winner)}" if record.speedup.best else ""
+    )
     place = f"{record.direction} / {record.strategy or 'none'}" if record.direction else record.strategy or "none"
+    if winner is not None and not record.improved:
+        speed += ", no gain"
     line = f"step {record.step}: {place}: {record.verdict}{speed}"
+    causes = {one.cause for one in record.candidates} - {"unknown"}
     if record.reason:
-        line += f" ({record.reason[:160]})"
+        line += f" ({', '.join(sorted(causes))}{': ' if causes else ''}{record.reason[:160]})"
     return Past(direction=record.direction, strategy=record.strategy, outcome=outcome, line=line)
+
+
+def _spread(session: Session, winner: Candidate | None) -> str:
+    """Between what a step's ratio was measured, where that is wide: such a figure says little."""
+    if winner is None:
+        return ""
+    folder = session.folder.candidate(winner.step, winner.index, winner.attempt).relative_to(session.folder.root)
+    judged = session.folder.read(f"{folder}/run.json", RunResult)
+    interval = judged.interval if judged is not None else None
+    if interval is None or interval.high < WIDE * interval.low:
+        return ""
+    return f" (between {interval.low:.2f} and {interval.high:.2f}: the machine was busy)"
 
 
 def _stop(after: State, options: RunOptions, draft: Draft, candidates: list[Candidate]) -> str:

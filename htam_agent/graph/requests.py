@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from htam_agent.coding.base import BestSoFar, Code, CodeRequest, RepairRequest
 from htam_agent.graph.ablation import shows_strategies, told_direction
-from htam_agent.memory.model import SelectionState
+from htam_agent.memory.model import ScoredStrategy, SelectionState
+from htam_agent.memory.pitfalls import learned_pitfalls
 from htam_agent.verdict import ProfileResult, RunResult
 
 if TYPE_CHECKING:
@@ -61,13 +62,22 @@ def code_request(state: State, context: Context, session: Session, candidate: Ca
         policy=session.bench.policy,
         direction=told_direction(context, draft.direction),
         direction_why=draft.why if shows_strategies(context.options) else "",
-        strategies=[known[name] for name in draft.strategies if name in known],
+        strategies=[_with_pitfalls(known[name], context) for name in draft.strategies if name in known],
         baselines=session.baselines,
         best=_best_so_far(state, session),
         history=[past.line for past in state.get("past", [])],
         step=draft.step,
         index=candidate.turn,
     )
+
+
+def _with_pitfalls(scored: ScoredStrategy, context: Context) -> ScoredStrategy:
+    """The strategy with what recurs in its failures beside its own pitfalls."""
+    learned = learned_pitfalls(context.memory.evidence.records, scored.strategy.id)
+    if not learned:
+        return scored
+    pitfalls = [*scored.strategy.pitfalls, *learned]
+    return scored.model_copy(update={"strategy": scored.strategy.model_copy(update={"pitfalls": pitfalls})})
 
 
 def repair_request(request: CodeRequest, session: Session, candidate: Candidate) -> RepairRequest:

@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from htam_agent.coding.plan import Mapping, PlanEdit, Staging
+from htam_agent.failures import FailureCause
 from htam_agent.memory.modes import MemoryMode
 from htam_agent.operator import OperatorClass, OperatorFeatures
 from htam_agent.verdict import DeviceFacts
@@ -138,6 +139,8 @@ class Experience(Record):
     usd: float | None = None
     """What the model's tokens cost; None where the price is not known. A step without a model costs 0 tokens."""
     reason: str = ""
+    cause: FailureCause = "unknown"
+    """What kind of fault a failed attempt had; "unknown" for a correct one too."""
     device: DeviceFacts
     """Where it was measured, with the versions of driver, compiler, torch and libraries."""
     created: str = ""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from htam_agent.coding.usage import ModelUse
+from htam_agent.failures import FailureCause
 from htam_agent.memory.model import ScoreTerm, WeighedExperience
 from htam_agent.memory.modes import MemoryMode
 from htam_agent.swapping.choices import ToolChoices
@@ -170,6 +171,8 @@ class CandidateSummary(Record):
     verdict: StepVerdict
     stage: str = ""
     reason: str = ""
+    cause: FailureCause = "unknown"
+    """What kind of fault it has, where it is not correct."""
     speedup: Speedups = Field(default_factory=Speedups)
     time_ms: float | None = None
     folder: str = ""
