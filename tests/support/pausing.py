@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.ablations.bench import TableBench
 from benchmarks.instant_evaluator import InstantBench
 from htam_agent.batch.facts import TaskFacts
 from htam_agent.coding.base import Code, CodeRequest, RepairRequest
@@ -26,6 +27,7 @@ from htam_agent.tools.registry import make_tools
 from htam_agent.verdict import RunResult
 from htam_agent.words import Backend
 from tests.support.command import ROOT
+from tests.support.table_run import POINTWISE, small_table
 
 TASK = Task.parse(str(ROOT / "tests" / "tasks" / "row_softmax.py"))
 
@@ -115,7 +117,8 @@ def _answer(wanted: Wanted) -> Evaluation | TaskFacts:
         "precision": wanted.precision, "protocol": wanted.protocol, "key": "k",
     }  # fmt: skip
     if not wanted.kernel:
-        facts = {"device": bench.device, "ceilings": bench.ceilings, "operator": bench.operator}
+        operator = TableBench(small_table(), POINTWISE).operator  # a traced one, which the template coder can render
+        facts = {"device": bench.device, "ceilings": bench.ceilings, "operator": operator}
         return TaskFacts.model_validate({**common, **facts, "policy": bench.policy, "baselines": bench.baselines()})
     kernel = Path(wanted.kernel)
     built = bench.compile(kernel)
