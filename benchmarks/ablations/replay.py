@@ -64,14 +64,23 @@ def replay_chain(table: Table, mode: MemoryMode, seed: int, steps: int, tasks: l
         tempfile.TemporaryDirectory(prefix="htam-ablation-") as folder,
         closing(MemoryStore.open(Path(folder) / "memory", seed=seed_records)) as memory,
     ):
+        coder = TemplateCoder(memory.strategies)
         return [
-            replay(table, memory, mode, seed, place, name, steps, Path(folder))
+            replay(table, memory, coder, mode, seed, place, name, steps, Path(folder))
             for place, name in enumerate(order_of(tasks, seed))
         ]
 
 
 def replay(
-    table: Table, memory: MemoryStore, mode: MemoryMode, seed: int, place: int, name: str, steps: int, folder: Path
+    table: Table,
+    memory: MemoryStore,
+    coder: TemplateCoder,
+    mode: MemoryMode,
+    seed: int,
+    place: int,
+    name: str,
+    steps: int,
+    folder: Path,
 ) -> Link:
     """One run of the graph. Raises TableMiss."""
     benches: list[TableBench] = []
@@ -84,7 +93,7 @@ def replay(
         # Seeds of a run's steps are neighbours: chains and places keep far apart.
         options=RunOptions(backend="cpp", steps=steps, memory_mode=mode, seed=1_000_000 * seed + 1_000 * place),
         memory=memory,
-        coder=TemplateCoder(memory.strategies),
+        coder=coder,
         open_bench=open_bench,
         make_tools=make_tools,
         runs=folder / "runs",

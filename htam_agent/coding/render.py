@@ -74,6 +74,8 @@ class Engine:
             autoescape=False,
         )
         self.environment.filters["pythonic"] = repr
+        self._blocks: dict[str, jinja2.Template] = {}
+        """Blocks that were compiled before: that takes longer than rendering them."""
 
     def render(
         self,
@@ -123,11 +125,16 @@ class Engine:
             used.add(name)
             text = strategy.block if name == strategy.slot else strategy.more_blocks.get(name, "")
             try:
-                return self.environment.from_string(text).render({**context, **local})
+                return self._block(text).render({**context, **local})
             except (jinja2.TemplateError, ArithmeticError, TypeError, ValueError) as error:
                 raise RenderError(f"the block of strategy {strategy.id} cannot be rendered: {error}") from error
 
         return slot
+
+    def _block(self, text: str) -> jinja2.Template:
+        if text not in self._blocks:
+            self._blocks[text] = self.environment.from_string(text)
+        return self._blocks[text]
 
 
 def _refuse(reason: str) -> str:
