@@ -87,6 +87,19 @@ class Rounds:
         return proof is None or bool(proof.reason)
 
     @property
+    def late(self) -> str:
+        """Why outputs may be computed when they are asked for; empty when handing them over is quick. What a message to
+        a process and back takes on this machine just now, the reference's empty blocks say: it is allowed as well."""
+        busy = min(self.short.empty, default=0.0) if self.short is not None else 0.0
+        limit = self.handing_limit_ms + busy
+        if not self.handing_ms or min(self.handing_ms) <= limit:
+            return ""
+        return (
+            f"handing over the outputs of a call takes {min(self.handing_ms):.4g} ms at least, where copying them "
+            f"takes less than {limit:.4g} ms: they may be computed then"
+        )
+
+    @property
     def distrust(self) -> str:
         """Why the candidate's times cannot be believed; empty when they can."""
         if 2 * len(self.busy_elsewhere) > self.blocks:
@@ -94,15 +107,9 @@ class Rounds:
         proof = self.proof
         if proof is None:
             return "no block was long enough to prove its times"
-        late = ""
-        if self.handing_ms and min(self.handing_ms) > self.handing_limit_ms:
-            late = (
-                f"handing over the outputs of a call takes {min(self.handing_ms):.4g} ms at least, where copying them "
-                f"takes less than {self.handing_limit_ms:.4g} ms: they may be computed then"
-            )
         skipped = ""
         if self.short is not None and self.candidate:
             claimed, theirs = statistics.median(self.candidate), statistics.median(self.reference)
             skipped = left_out(self.short, claimed, theirs, self.kind)
-        known = self.unstoppable or late or self.set_aside or self.works_on or self.recalls
+        known = self.unstoppable or self.late or self.set_aside or self.works_on or self.recalls
         return known or proof.reason or skipped

@@ -12,6 +12,7 @@ import pytest
 
 from htam_agent.evaluation.freezing import freeze, thaw
 from htam_agent.evaluation.proof import SHORT_MS, ShortBlocks, left_out
+from htam_agent.evaluation.rounds import Rounds
 from htam_agent.verdict import RunResult
 from tests.evaluation.samples import FORWARD, candidate
 
@@ -116,6 +117,15 @@ def test_an_honest_claim_stands_when_machines_wake_slowly(truth: float) -> None:
         )
         == ""
     )
+
+
+def test_a_busy_machine_makes_handing_over_slower_for_everybody() -> None:
+    rounds = Rounds("cpu", 3, handing_ms=[4.0, 2.0], handing_limit_ms=1.5)
+    assert "2 ms at least" in rounds.late
+    rounds.short = ShortBlocks(3, empty=[0.2, 1.1])
+    assert "less than 1.7 ms" in rounds.late
+    rounds.short = ShortBlocks(3, empty=[0.9, 1.1])
+    assert rounds.late == ""
 
 
 def test_nothing_is_alleged_without_blocks() -> None:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from htam_agent.evaluation import verify
@@ -166,3 +166,33 @@ def test_the_tree_is_compared() -> None:
     ):
         claimed, given_tensors = flatten(other)
         assert verify.compare_tree(claimed, specs_of(given_tensors), tree, tensors)
+
+
+CHUNK = verify.CHUNK_BYTES["cpu"] // 4
+odd_values = st.sampled_from([math.nan, math.inf, -math.inf, 0.0, 1.0, 1.0001, 1.0003, 3e38, 1e-40])
+places = st.sampled_from([0, 1, 17, CHUNK - 1, CHUNK, CHUNK + 5, 2 * CHUNK + 2])
+
+
+@given(
+    planted=st.lists(st.tuples(places, odd_values, odd_values), max_size=4),
+    noise=st.sampled_from([0.0, 1e-7, 0.9e-4, 1.1e-4, 2.5e-4]),
+    size=st.sampled_from([1.0, 1e-3, 1e-28, 1e30]),
+    protocol=st.sampled_from(["kernelbench", "strict"]),
+)
+@settings(max_examples=40)
+def test_chunks_that_need_no_second_look_change_no_decision(
+    planted: list[tuple[int, float, float]], noise: float, size: float, protocol: Protocol
+) -> None:
+    """Against the rule as it is written, element by element."""
+    generator = torch.Generator().manual_seed(len(planted))
+    expected = torch.randn(2 * CHUNK + 3, generator=generator) * size
+    actual = expected + noise * size * torch.randn(expected.shape, generator=generator).sign()
+    for place, ours, theirs in planted:
+        actual[place], expected[place] = ours, theirs
+    scale = verify.rms(expected) if protocol == "strict" else 1.0
+    limit = (expected.abs() + scale) * verify.tolerance(protocol, "float32")
+    close = ((actual - expected).abs() <= limit) & expected.isfinite() & actual.isfinite()
+    same = (actual == expected) | (actual.isnan() & expected.isnan() & (protocol == "strict"))
+    finite = expected[expected.isfinite()].double()
+    assert math.isclose(verify.rms(expected), float(finite.square().mean().sqrt()), rel_tol=1e-6)
+    assert verify.compare(actual, expected, protocol).passed == bool((close | same).all())
