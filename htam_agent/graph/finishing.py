@@ -54,7 +54,7 @@ def finish_run(state: State, runtime: Runtime[Context], session: Session) -> Res
         reason=reason,
         speedup=Speedups(reason=f"the original is kept: {reason}"),
         times_ms=session.baselines,
-        cost=_cost(state, session, started),
+        cost=_cost(state, session, started, options.coder == "custom"),
         unfinished=halt.kind if (halt := state.get("halt")) else "",
         steps=steps,
         source=state["task"],
@@ -65,12 +65,13 @@ def finish_run(state: State, runtime: Runtime[Context], session: Session) -> Res
     return result
 
 
-def _cost(state: State, session: Session, started: float) -> Cost:
-    """What the run took. The books know of attempts that no step counts: lost ones, and those of killed processes."""
+def _cost(state: State, session: Session, started: float, foreign: bool) -> Cost:
+    """What the run took. The books know of attempts that no step counts: lost ones, and those of killed processes. A
+    `foreign` coder keeps its own: what it costs is not known, and its tokens are those that it told."""
     uses = by_role(session.ledger.uses())
     return Cost(
-        usd=total_usd(uses),
-        tokens=sum(use.tokens for use in uses),
+        usd=None if foreign else total_usd(uses),
+        tokens=sum(use.tokens for use in uses) + (state.get("tokens", 0) if foreign else 0),
         seconds=round(state.get("seconds", 0.0) + time.monotonic() - started, 3),
         models=uses,
     )

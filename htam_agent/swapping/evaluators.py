@@ -1,4 +1,4 @@
-"""An evaluator of another package, with its answers checked: what it raises is broken infrastructure in one sentence."""
+"""An evaluator of another package, its answers checked: what it raises is broken infrastructure in one sentence."""
 
 from __future__ import annotations
 
