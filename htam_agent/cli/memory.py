@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -85,13 +86,30 @@ def show_command(
 
 
 @memory_app.command("graph")
-def graph_command(memory: MemoryOption = None, as_json: JsonOption = False) -> int:
-    """Draw directions and transitions as a Mermaid diagram, with what was measured."""
-    from htam_agent.memory.view import drawing
+def graph_command(
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Picture to write: .svg, .png or .mmd (Mermaid).", show_default=False)
+    ] = None,
+    backend: OnlyBackendOption = None,
+    device: Annotated[str | None, typer.Option("--device", help="Only steps on this device or architecture.")] = None,
+    memory: MemoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Draw directions, strategies and transitions with what was measured: a picture, or Mermaid on stdout."""
+    from htam_agent.memory.graph_facts import graph_facts
+    from htam_agent.memory.picture import draw
+    from htam_agent.memory.view import MemoryDrawing, mermaid
 
     with opened(memory) as store:
-        found = drawing(store)
-    print_json(found.model_dump_json(by_alias=True) if as_json else found.mermaid)
+        facts = graph_facts(store, backend, device)
+    text = mermaid(facts)
+    if out is not None:
+        draw(facts, out)
+    if as_json:
+        found = MemoryDrawing(schema_="htam.memory/1", mermaid=text, out=str(out) if out else None)
+        print_json(found.model_dump_json(by_alias=True))
+    else:
+        typer.echo(text if out is None else f"The graph of {len(facts.directions)} directions is drawn in {out}")
     return 0
 
 

@@ -7,8 +7,10 @@ unless asked for, since every htam has its own seed.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -60,8 +62,6 @@ def write_pack(store: MemoryStore, path: Path, kinds: Sequence[Kind] = KINDS, *,
 
     Raises StoreError when the file cannot be written.
     """
-    from htam_agent.backends.cache import write_atomically
-
     chosen = {kind: [one for one in store.records(kind) if seed or not _of_seed(one)] for kind in kinds}
     lines = [
         json.dumps({"kind": kind, "record": record.model_dump(mode="json")}, separators=(",", ":"), allow_nan=False)
@@ -79,9 +79,13 @@ def write_pack(store: MemoryStore, path: Path, kinds: Sequence[Kind] = KINDS, *,
         version=__version__,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        write_atomically(path, header.model_dump_json(by_alias=True).encode() + b"\n" + body)
+        part.write_bytes(header.model_dump_json(by_alias=True).encode() + b"\n" + body)
+        part.replace(path)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
         raise disk_error(f"the pack {str(path)!r}", error) from error
     return header
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from htam_agent.errors import StoreError
-from htam_agent.memory.index import share_of
+from htam_agent.memory.graph_facts import GraphFacts
 from htam_agent.memory.model import START, Direction, Experience, Strategy, Transition
 from htam_agent.memory.records import KINDS, Kind, MemoryRecord
 from htam_agent.words import Backend, Record
@@ -60,6 +58,8 @@ class MemoryDrawing(Record):
 
     schema_: Schema = Field("htam.memory/1", alias="schema", serialization_alias="schema")
     mermaid: str
+    out: str | None = None
+    """The file that the picture was written to; null when none was asked for."""
 
 
 class MemoryExported(Record):
@@ -108,37 +108,19 @@ def show(store: MemoryStore, identifier: str) -> MemoryShown:
     raise StoreError(message, "See `htam memory list` for what there is.", "memory-unknown")
 
 
-def drawing(store: MemoryStore) -> MemoryDrawing:
+def mermaid(facts: GraphFacts) -> str:
     """The Hierarchical Transition Graph as Mermaid: directions with their number of strategies, transitions with their
     prior, and with the measured mean share where there is one (thick edges)."""
-    owned = [strategy.direction for strategy in store.strategies.values()]
+    owned = [strategy.direction for strategy in facts.strategies]
     lines = ["flowchart LR", f"    {START}([start])"]
-    lines += [
-        f'    {name}["{direction.title}<br/>{owned.count(name)} strategies"]'
-        for name, direction in sorted(store.directions.items())
-    ]
-    measured = _measured(store)
-    for name, edge in sorted(store.transitions.items()):
-        shares = measured.pop(name, [])
-        label = f"{edge.prior:.2f}" + (f", measured {_mean(shares)}" if shares else "")
-        lines.append(f'    {edge.source} {"==>" if shares else "-->"}|"{label}"| {edge.target}')
-    for name, shares in sorted(measured.items()):
-        source, _, target = name.partition("->")
-        lines.append(f'    {source} ==>|"measured {_mean(shares)}"| {target}')
-    return MemoryDrawing(mermaid="\n".join(lines) + "\n")
-
-
-def _measured(store: MemoryStore) -> dict[str, list[float]]:
-    """Transition id -> the shares of the steps that took it."""
-    found: dict[str, list[float]] = {}
-    for record in store.experiences:
-        source = record.prefix[-1] if record.prefix else START
-        found.setdefault(f"{source}->{record.direction}", []).append(share_of(record))
-    return found
-
-
-def _mean(shares: Sequence[float]) -> str:
-    return f"{math.fsum(shares) / len(shares):+.2f} ({len(shares)})"
+    lines += [f'    {one.id}["{one.title}<br/>{owned.count(one.id)} strategies"]' for one in facts.directions]
+    for edge in facts.transitions:
+        told = [f"{edge.prior:.2f}"] if edge.prior is not None else []
+        if edge.measured.share is not None:
+            told.append(f"measured {edge.measured.share:+.2f} ({edge.measured.steps})")
+        arrow = "==>" if edge.measured.steps else "-->"
+        lines.append(f'    {edge.source} {arrow}|"{", ".join(told)}"| {edge.target}')
+    return "\n".join(lines) + "\n"
 
 
 def _line(kind: Kind, record: MemoryRecord) -> MemoryLine:

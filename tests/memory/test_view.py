@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import yaml
 from typer.testing import CliRunner
 
 from htam_agent.cli.memory import memory_app
-from htam_agent.errors import StoreError
+from htam_agent.errors import StoreError, UsageError
 from htam_agent.memory.seeding import load_seed
 from htam_agent.memory.store import MemoryStore
 from htam_agent.memory.view import MemoryDrawing, MemoryList, MemoryShown, MemoryStats
@@ -86,6 +87,36 @@ def test_show_of_an_unknown_id(folder: Path) -> None:
     with pytest.raises(StoreError, match="'nothing'") as caught:
         ask(folder, "show", "nothing")
     assert "htam memory list" in caught.value.remedy
+
+
+def test_pictures_of_one_device_and_of_all(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
+    for name, start in (("a.svg", b"<?xml"), ("a.png", b"\x89PNG"), ("a.mmd", b"flowchart LR")):
+        told = ask(folder, "graph", "--out", str(tmp_path / name))
+        assert str(tmp_path / name) in told
+        assert (tmp_path / name).read_bytes().startswith(start)
+    again = MemoryDrawing.model_validate(ask_json(folder, "graph", "--out", str(tmp_path / "b.svg")))
+    assert again.out == str(tmp_path / "b.svg")
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    assert "measured" in (tmp_path / "a.mmd").read_text()
+    ask(folder, "graph", "--device", "sm_90", "--backend", "cuda", "--out", str(tmp_path / "c.mmd"))
+    assert "measured" not in (tmp_path / "c.mmd").read_text()
+
+
+@pytest.mark.parametrize(("name", "said"), [("a.jpg", ".svg"), ("nowhere/a.png", "cannot be written")])
+def test_a_picture_that_cannot_be_written(folder: Path, tmp_path: Path, name: str, said: str) -> None:
+    pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
+    with pytest.raises(UsageError) as caught:
+        ask(folder, "graph", "--out", str(tmp_path / name))
+    assert said in str(caught.value)
+
+
+def test_without_matplotlib_the_extra_is_named(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(UsageError, match=r"htam_agent\[plot\]|cannot be imported") as caught:
+        ask(folder, "graph", "--out", str(tmp_path / "a.png"))
+    assert caught.value.code == "extra-missing"
+    ask(folder, "graph", "--out", str(tmp_path / "a.mmd"))
 
 
 def test_the_drawing_has_every_direction_transition_and_measurement(folder: Path) -> None:
