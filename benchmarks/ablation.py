@@ -1,6 +1,7 @@
 """Which part of the memory is worth what: every memory mode on the same chains of tasks, replayed from the plan table.
 
     python benchmarks/ablation.py [--table benchmarks/results/cpu-plan-table.jsonl] [--seeds 8]
+                                  [--document docs/memory.md]
 
 The graph, its nodes, the memory store and the template coder are the real ones; the evaluator looks each plan up in the
 table and fails where there is none. A chain is one memory over all tasks in an order that its seed decides, the same
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import sys
 import time
 from pathlib import Path
@@ -23,6 +25,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.ablations.dependence import dependence  # noqa: E402
 from benchmarks.ablations.replay import Link, replay_chain  # noqa: E402
+from benchmarks.ablations.report import put_into  # noqa: E402
 from benchmarks.ablations.statistics import MODES, summary  # noqa: E402
 from benchmarks.plans.table import Table, operator_task  # noqa: E402
 from htam_agent.memory.modes import MemoryMode  # noqa: E402
@@ -103,6 +106,7 @@ def main() -> None:
     parser.add_argument("--table", type=Path, default=ROOT / "benchmarks/results/cpu-plan-table.jsonl")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/cpu-ablation.json")
     parser.add_argument("--figures", type=Path, default=ROOT / "docs", help="folder of the figures")
+    parser.add_argument("--document", type=Path, help="also put the tables between the marks of this document")
     parser.add_argument("--modes", nargs="+", default=list(MODES), choices=MODES)
     parser.add_argument("--seeds", type=int, default=8, help="chains of each mode, each with an order of its own")
     parser.add_argument("--steps", type=int)
@@ -119,6 +123,8 @@ def main() -> None:
     from benchmarks.ablations.figures import draw
 
     files = draw(result, arguments.figures)
+    if arguments.document:
+        put_into(arguments.document, result, os.path.relpath(files[0], arguments.document.parent))
     print(f"{len(links)} runs in {time.monotonic() - began:.0f} s; {', '.join(map(str, files))}", file=sys.stderr)
 
 

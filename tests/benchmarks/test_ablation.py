@@ -15,6 +15,7 @@ from benchmarks.ablations.bench import TableBench, TableMiss
 from benchmarks.ablations.dependence import dependence
 from benchmarks.ablations.figures import draw
 from benchmarks.ablations.replay import Link, order_of, replay_chain
+from benchmarks.ablations.report import BEGIN, END, put_into
 from benchmarks.ablations.statistics import MODES, summary
 from benchmarks.plans.table import KernelRow, Table, TaskRow, operator_task
 from htam_agent.memory.modes import MemoryMode
@@ -67,6 +68,18 @@ def test_the_command_reports_every_mode_and_draws(tmp_path: Path) -> None:
     text = files[0].read_text(encoding="utf-8")
     assert "random" in text
     assert text == draw(result, tmp_path)[0].read_text(encoding="utf-8")
+    document = tmp_path / "memory.md"
+    document.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    put_into(document, result, "ablation-cpu.svg")
+    written = document.read_text(encoding="utf-8")
+    assert written.startswith(f"before\n{BEGIN}\n")
+    assert written.endswith(f"{END}\nafter\n")
+    assert "| random | 100.0% |" in written
+    assert "old" not in written
+    put_into(document, result, "ablation-cpu.svg")
+    assert document.read_text(encoding="utf-8") == written
+    with pytest.raises(ValueError, match="does not have the marks"):
+        put_into(files[0], result, "ablation-cpu.svg")
 
 
 def link(mode: MemoryMode, task: str, speedup: float | None, place: int = 0, seed: int = 1) -> Link:
