@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from htam_agent.evaluation.bench import Bench
-from htam_agent.swapping.calling import answer_of
+from htam_agent.swapping.calling import answer_of, cleaned
 from htam_agent.swapping.protocols import ProfileRequest, RunRequest
 from htam_agent.tools.diagnose import fractions_of_floor
 from htam_agent.verdict import Check, CompileResult, ProfileResult, RunResult
@@ -59,7 +59,7 @@ class SwappedBench(Bench):
             run=run,
         )
         what = f"The profiler {self.swapped.profiler_label!r}"
-        return answer_of(self.swapped.profiler.profile, ProfileResult, what, request)
+        return cleaned(answer_of(self.swapped.profiler.profile, ProfileResult, what, request))
 
     def _run_request(self, compiled: CompileResult, timing: bool) -> RunRequest:
         return RunRequest(

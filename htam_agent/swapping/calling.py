@@ -8,6 +8,8 @@ from typing import TypeVar
 
 from htam_agent.background import run_in_background
 from htam_agent.errors import HtamError, InfrastructureError
+from htam_agent.plain_text import plain
+from htam_agent.verdict import ProfileResult
 
 T = TypeVar("T")
 
@@ -36,3 +38,8 @@ def answer_of(function: Callable[..., object], kind: type[T], what: str, *argume
             "tool-answer",
         )
     return answer
+
+
+def cleaned(profile: ProfileResult) -> ProfileResult:
+    """Without control characters and of a length that a prompt can carry: a model reads the diagnosis."""
+    return profile.model_copy(update={"diagnosis": plain(profile.diagnosis)})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from htam_agent.errors import InfrastructureError
 from htam_agent.graph.context import DeepBench
 from htam_agent.operator import OperatorProfile
-from htam_agent.swapping.calling import answer_of
+from htam_agent.swapping.calling import answer_of, cleaned
 from htam_agent.swapping.fitting import method_misfits
 from htam_agent.swapping.protocols import Evaluator
 from htam_agent.verdict import Ceilings, CompileResult, DeviceFacts, ProfileResult, RunResult, Times
@@ -61,7 +61,7 @@ class CheckedEvaluator:
         return answer_of(lambda: self.inner.run(compiled, timing=timing), RunResult, f"{WHAT}, in run,")
 
     def profile(self, compiled: CompileResult, run: RunResult) -> ProfileResult:
-        return answer_of(self.inner.profile, ProfileResult, f"{WHAT}, in profile,", compiled, run)
+        return cleaned(answer_of(self.inner.profile, ProfileResult, f"{WHAT}, in profile,", compiled, run))
 
 
 class CheckedDeepEvaluator(CheckedEvaluator):

@@ -1,4 +1,4 @@
-"""Tools by name. A tool that is configured by import path, entry point or server joins here later."""
+"""Tools by name. What builds, judges and profiles behind them is swapped by settings (docs/swapping.md)."""
 
 from __future__ import annotations
 

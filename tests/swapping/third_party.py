@@ -53,7 +53,7 @@ class Judge:
 
 class Profiler:
     def profile(self, request: ProfileRequest) -> ProfileResult:
-        return ProfileResult(bottleneck="compute", diagnosis=f"fastcc saw {request.operator.operator_class}.")
+        return ProfileResult(bottleneck="compute", diagnosis=f"\\x1b[2Jfastcc saw {request.operator.operator_class}.")
 
 
 class NoProfile:
