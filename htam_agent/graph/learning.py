@@ -54,8 +54,10 @@ def learn_step(state: State, runtime: Runtime[Context], session: Session) -> Sta
         "draft": draft.model_copy(update={"opening": 0}),
         "best": best,
         "past": [*state.get("past", []), _past(session, record, before, winner)][-PREFIX_LENGTH:],
-        # Against a new best kernel every other strategy deserves another look; its own path is in its plan.
-        "tried": used if improved else sorted({*state.get("tried", []), *used}),
+        # Against a new best kernel every strategy deserves another look, but those that it was made with.
+        "tried": [*used, *_made_with(session, context_of(runtime).options, draft.step)]
+        if improved
+        else sorted({*state.get("tried", []), *used}),
         "idle_steps": 0 if improved else state.get("idle_steps", 0) + 1,
         "seconds": total,
         "tokens": state.get("tokens", 0) + record.tokens,
@@ -184,6 +186,15 @@ def _past(session: Session, record: StepRecord, before: Best | None, winner: Can
     if record.reason:
         line += f" ({', '.join(sorted(causes))}{': ' if causes else ''}{record.reason[:160]})"
     return Past(direction=record.direction, strategy=record.strategy, outcome=outcome, line=line)
+
+
+def _made_with(session: Session, options: RunOptions, step: int) -> list[str]:
+    """Strategies of the steps before this one that led to the best kernel. A template coder's are in its plan, which
+    selection reads; a model has none."""
+    if options.coder != "model":
+        return []
+    records = (session.folder.read(f"steps/{number:04d}.json", StepRecord) for number in range(1, step))
+    return [record.strategy for record in records if record is not None and record.improved and record.strategy]
 
 
 def _spread(session: Session, winner: Candidate | None) -> str:

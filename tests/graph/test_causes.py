@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from contextlib import closing
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from htam_agent.memory.pitfalls import WORDS
 from htam_agent.memory.store import MemoryStore
 from htam_agent.services import open_memory
 from htam_agent.settings import Settings
-from tests.support.endpoint import scripted
+from tests.support.endpoint import Reply, ScriptedEndpoint, completion, scripted
 from tests.support.instant import TASK, answer, settings_of
 from tests.support.memory import DEVICE, experience
 
@@ -43,3 +45,26 @@ def test_what_recurs_in_the_memory_is_a_pitfall_in_the_next_prompt(tmp_path: Pat
         optimize(str(TASK), **settings_of(tmp_path, server.url, steps=1))
         (request,) = server.requests
     assert f"learned: {WORDS['boundary']} in 2 of 2 tries" in str(request["messages"])
+
+
+class Following(ScriptedEndpoint):
+    """A model that follows the first strategy that it is offered, and is faster each time."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.followed: list[str] = []
+
+    def _next(self, body: dict[str, object], headers: dict[str, str]) -> Reply:
+        asked = json.dumps(body["messages"]).replace("\\n", "\n")
+        found = re.findall(r"^(cpp-[a-z-]+): ", asked, re.MULTILINE)
+        self.followed.append(found[0])
+        file = f"# strategy: {found[0]}\n# instant: {len(self.followed)}.1\n\n\nclass ModelNew:\n    pass\n"
+        return Reply(200, completion(f"```python\n{file}```\n", usage=(100, 10)))
+
+
+def test_a_strategy_that_the_best_kernel_was_made_with_is_not_offered_to_a_model_again(tmp_path: Path) -> None:
+    with Following().running() as server:
+        result = optimize(str(TASK), **settings_of(tmp_path, server.url, steps=3))
+    assert [step.improved for step in result.steps] == [True, True, True]
+    assert isinstance(server, Following)
+    assert len(set(server.followed)) == 3, server.followed
