@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -193,10 +193,10 @@ class Context:
 
         budget = Budget(usd=self.options.max_cost, tokens=self.options.max_tokens)
         ledger = Ledger(folder.path("calls.jsonl"), self.prices, budget)
-        with self.lock:
-            asked, self.preflights[:] = list(self.preflights), []
-        for preflight in asked:
-            ledger.add(preflight.choice, 0, preflight.answer)
+        with suppress(IndexError):  # contexts of single runs share the list, and each entry is taken once
+            while True:
+                preflight = self.preflights.pop()
+                ledger.add(preflight.choice, 0, preflight.answer)
         return ledger
 
     def close_session(self, run: str) -> None:
@@ -235,9 +235,10 @@ _default_lock = threading.Lock()
 
 
 def context_of(runtime: Runtime[Context]) -> Context:
-    """The run's context. A server that passes none gets one made from this process's settings, once."""
-    context: Context | None = runtime.context
-    if context is not None:
+    """The run's context. A server that passes none (or an empty object) gets one made from this process's settings,
+    once."""
+    context: object = runtime.context
+    if isinstance(context, Context):
         return context
     with _default_lock:
         if not _default:
