@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,6 +159,28 @@ def replay_from_learn(run: RunFolder, context: object) -> None:
         history = list(graph.get_state_history({"configurable": {"thread_id": run.root.name}}))
         first = [snapshot for snapshot in history if snapshot.next == ("learn",)][-1]
         graph.invoke(None, {**first.config, "recursion_limit": 200}, context=context)
+
+
+def test_a_step_is_in_the_store_before_its_checkpoint(tmp_path: Path) -> None:
+    """The process ends between the two: the experience is on disk, the state does not know, a resume counts it once."""
+    options = RunOptions(backend="cpp", steps=2, seed=1)
+    with closing(table_memory(tmp_path / "memory")) as memory:
+        context = table_context(tmp_path / "run", memory, options)
+        stored = memory.add_experiences
+
+        def store_and_end(records: Sequence[Experience]) -> None:
+            stored(records)
+            raise KeyboardInterrupt
+
+        memory.add_experiences = store_and_end
+        with pytest.raises(KeyboardInterrupt):
+            run_graph(context, POINTWISE, context.start_run(POINTWISE), lambda event: None)
+    with closing(table_memory(tmp_path / "memory")) as memory:
+        assert [experience.id for experience in memory.experiences] == ["run:1:0:0"]
+        context = table_context(tmp_path / "run", memory, options)
+        result = run_graph(context, POINTWISE, RunFolder(tmp_path / "run"), lambda event: None)
+        assert [step.step for step in result.steps] == [1, 2]
+        assert sorted(experience.id for experience in memory.experiences) == ["run:1:0:0", "run:2:0:0"]
 
 
 @dataclass
