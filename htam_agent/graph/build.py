@@ -25,7 +25,13 @@ if TYPE_CHECKING:
 
 def build_graph() -> StateGraph[State, Context, InputState, OutputState]:
     """The agent's graph, not compiled: input {task}, output {result}, context `Context`."""
-    graph = StateGraph(State, context_schema=Context, input_schema=InputState, output_schema=OutputState)
+    return _drawn(StateGraph(State, context_schema=Context, input_schema=InputState, output_schema=OutputState))
+
+
+def _drawn(
+    graph: StateGraph[State, Context, InputState, OutputState],
+) -> StateGraph[State, Context, InputState, OutputState]:
+    """The graph with its nodes and edges."""
     graph.add_node("prepare", nodes.prepare)
     graph.add_node("select_direction", nodes.select_direction)
     graph.add_node("retrieve_strategies", nodes.retrieve_strategies)
@@ -52,5 +58,11 @@ def build_graph() -> StateGraph[State, Context, InputState, OutputState]:
 
 
 def compiled() -> CompiledStateGraph[State, Context, InputState, OutputState]:
-    """The graph compiled without a checkpointer: for servers, and for drawing."""
+    """The graph compiled without a checkpointer."""
     return build_graph().compile()
+
+
+def served() -> CompiledStateGraph[State, Context, InputState, OutputState]:
+    """The graph for a server: no checkpointer, since it brings its own, and no context schema, since it would make the
+    context of a JSON object: nodes get the one of the server's process (context_of)."""
+    return _drawn(StateGraph(State, input_schema=InputState, output_schema=OutputState)).compile()

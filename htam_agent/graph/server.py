@@ -3,6 +3,6 @@ server brings its own. Its context comes from the settings of the server's proce
 
 from __future__ import annotations
 
-from htam_agent.graph.build import compiled
+from htam_agent.graph.build import served
 
-graph = compiled()
+graph = served()

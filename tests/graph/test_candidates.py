@@ -13,6 +13,10 @@ from htam_agent.coding.base import Code, CodeRequest
 from htam_agent.errors import InfrastructureError
 from htam_agent.graph.runner import run_graph
 from htam_agent.tools.session import Turns
+from tests.graph.test_resume_after_kill import killed_at
+from tests.support.command import htam
+from tests.support.endpoint import scripted
+from tests.support.instant import answer
 from tests.support.pausing import TASK, SayingCoder, context_of, options_of
 
 
@@ -100,3 +104,30 @@ def test_builds_run_side_by_side_and_a_measurement_alone() -> None:
     for thread in waiting:
         thread.join(timeout=10)
     assert {"measured", "again"} <= set(seen)
+
+
+INSTANT = {"HTAM_TOOLS": '{"evaluator": "benchmarks.instant_evaluator:InstantBench"}'}
+
+
+OTHERS = [pytest.param(node, 1, marks=pytest.mark.slow) for node in ("generate", "compile", "run")]
+
+
+@pytest.mark.parametrize(("node", "visit"), [("generate", 2), *OTHERS])
+def test_a_run_killed_among_its_candidates_goes_on_exactly(node: str, visit: int, tmp_path: Path) -> None:
+    answers = [answer("1.2"), answer("1.6"), answer("1.4"), answer("1.3")]
+    with scripted(*answers) as endpoint:
+        settings = {
+            **INSTANT, "HTAM_BASE_URL": endpoint.url, "HTAM_MODEL": "scripted", "HTAM_API_KEY": "any",
+            "HTAM_PREFLIGHT": "false",
+        }  # fmt: skip
+        options = ("--backend", "cpp", "--coder", "model", "--steps", "1", "--candidates", "3", "--seed", "1", "--json")
+        run = killed_at(node, visit, tmp_path, options=options, settings=settings)
+        kept = {path: path.read_bytes() for path in run.glob("candidates/*/code.json")}
+        finished = htam("resume", str(run), "--json", folder=tmp_path, **settings)
+        assert finished.code == 0, finished.stderr
+        asked = len(endpoint.requests)
+    assert asked == 3, "each candidate is asked for once"
+    assert all(path.read_bytes() == content for path, content in kept.items())
+    (step,) = finished.last["steps"]
+    assert [one["index"] for one in step["candidates"]] == [0, 1, 2]
+    assert sorted(one["speedup"]["best"] for one in step["candidates"]) == [1.2, 1.4, 1.6]
