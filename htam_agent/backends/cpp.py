@@ -109,7 +109,7 @@ class CppBackend:
             driver=platform.release(),
             compiler=compiler_version(self.compiler),
             torch=torch_version(),
-            libraries={"flags": " ".join(CPP_FLAGS), "processor": processor_fingerprint()},
+            libraries={"flags": " ".join(CPP_FLAGS), "processor": processor_fingerprint(), "simd": vector_words()},
             threads=usable_threads(),
             memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         )
@@ -184,6 +184,20 @@ def _probe(compiler: str) -> Availability:
     if status != 0:
         return Availability(ok=False, reason=f"an OpenMP program does not build: {first_error(log)}", remedy=INSTALL)
     return Availability(ok=True)
+
+
+VECTORS: tuple[tuple[str, str], ...] = (
+    ("avx512f", "AVX-512"), ("avx2", "AVX2"), ("avx", "AVX"), ("sse4_2", "SSE4.2"), ("sve", "SVE"), ("asimd", "NEON"),
+)  # fmt: skip
+"""Flags of /proc/cpuinfo and the vector instructions that they stand for, widest first."""
+
+
+@functools.cache
+def vector_words() -> str:
+    """The widest vector instructions of the processor, "AVX2 with FMA"; empty where they are not known."""
+    flags = f"{_processor().get('flags', '')} {_processor().get('Features', '')}".split()
+    widest = next((words for flag, words in VECTORS if flag in flags), "")
+    return f"{widest} with FMA" if widest.startswith("AVX") and "fma" in flags else widest
 
 
 def usable_threads() -> int:
