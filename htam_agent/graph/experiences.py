@@ -87,7 +87,7 @@ def _experience(state: State, context: Context, session: Session, candidate: Can
     before, run = state.get("best"), Path(state["run"]).name
     time_before, time_after = times_around(session, before, attempt.speedup)
     return Experience(
-        id=f"{run}:{candidate.step}:{candidate.index}:{attempt.number}",
+        id=f"{session.folder.key}:{candidate.step}:{candidate.index}:{attempt.number}",
         run=run,
         step=candidate.step,
         candidate=candidate.index,

@@ -106,8 +106,8 @@ class Transition(Record):
 
 
 class Experience(Record):
-    """One judged attempt of a step. `id` is idempotent: f"{run}:{step}:{candidate index}:{attempt}"; a replayed node
-    rewrites the record."""
+    """One judged attempt of a step. `id` is idempotent: f"{key of the run}:{step}:{candidate index}:{attempt}"; a
+    replayed node rewrites the record."""
 
     id: str
     run: str

@@ -19,6 +19,7 @@ Every file is written to a temporary name and renamed: a reader sees all of it o
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import secrets
@@ -109,6 +110,17 @@ class RunFolder:
         if found is None:
             raise RunError(f"There is no run in {str(self.root)!r}.", "`htam runs` lists the runs.", "run-missing")
         return found
+
+    @property
+    def key(self) -> str:
+        """The run's name and what tells it from another run of that name: a folder that a user names is used again, and
+        two machines may use the same name. A resumed run has the same key.
+
+        Raises RunError when run.json is gone or corrupt.
+        """
+        manifest = self.manifest()
+        told = f"{manifest.created}\0{manifest.task.id}\0{manifest.options.seed}"
+        return f"{self.root.name}-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
 
     def scratch(self) -> Path:
         """The evaluator's folder, made when missing.

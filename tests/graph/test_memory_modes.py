@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -176,11 +177,22 @@ def test_a_step_is_in_the_store_before_its_checkpoint(tmp_path: Path) -> None:
         with pytest.raises(KeyboardInterrupt):
             run_graph(context, POINTWISE, context.start_run(POINTWISE), lambda event: None)
     with closing(table_memory(tmp_path / "memory")) as memory:
-        assert [experience.id for experience in memory.experiences] == ["run:1:0:0"]
+        key = RunFolder(tmp_path / "run").key
+        assert [experience.id for experience in memory.experiences] == [f"{key}:1:0:0"]
         context = table_context(tmp_path / "run", memory, options)
         result = run_graph(context, POINTWISE, RunFolder(tmp_path / "run"), lambda event: None)
         assert [step.step for step in result.steps] == [1, 2]
-        assert sorted(experience.id for experience in memory.experiences) == ["run:1:0:0", "run:2:0:0"]
+        assert sorted(experience.id for experience in memory.experiences) == [f"{key}:1:0:0", f"{key}:2:0:0"]
+
+
+def test_a_folder_that_is_used_again_rewrites_nothing_of_the_run_before(tmp_path: Path) -> None:
+    """Experiences outlive their run's folder: another run in a folder of the same name must not take their ids."""
+    with closing(table_memory(tmp_path / "memory")) as memory:
+        for seed in (1, 2):
+            context = table_context(tmp_path / "run", memory, RunOptions(backend="cpp", steps=1, seed=seed))
+            run_graph(context, POINTWISE, context.start_run(POINTWISE), lambda event: None)
+            shutil.rmtree(tmp_path / "run")
+        assert len(memory.experiences) == 2
 
 
 @dataclass
