@@ -6,11 +6,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import settings as example_settings
+from hypothesis import strategies as st
 
 from htam_agent.errors import SettingsError
 from htam_agent.settings import Settings
+from htam_agent.swapping.choices import SeamName
 from htam_agent.swapping.chosen import choose, coder_name
 from htam_agent.swapping.compilers import OtherCompiler
+from htam_agent.swapping.finding import place_of
+from htam_agent.swapping.seams import SEAMS
 from tests.swapping.third_party import install
 
 
@@ -87,6 +93,19 @@ def test_what_does_not_fit_is_one_sentence_before_any_work(tools: dict[str, str]
     assert all(word in said for word in words), said
     assert caught.value.remedy
     assert "\n" not in said
+
+
+@example_settings(max_examples=25)
+@given(st.text(max_size=40), st.sampled_from(sorted(SEAMS)))
+def test_any_text_is_a_place_or_one_sentence(text: str, name: SeamName) -> None:
+    seam, said = SEAMS[name], ""
+    try:
+        place = place_of(seam, text)
+    except SettingsError as error:
+        place, said = None, error.message
+    else:
+        assert place is not None or text in seam.built_in or text.startswith("mcp:")
+    assert not said or (f"tools.{name}" in said and "\n" not in said)
 
 
 def test_the_current_folder_is_not_searched(tmp_path: Path) -> None:

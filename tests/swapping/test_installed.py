@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from htam_agent.runs.records import Result
 from tests.support.command import ROOT, Answer, clean_environment
 from tests.swapping.test_mcp_tools import SERVER
 from tests.swapping.third_party import install
@@ -18,6 +19,7 @@ from tests.swapping.third_party import install
 TOML = f"""
 [tools]
 compile = "fastcc"
+run = "fastcc:Judge"
 profile = {{mcp = "perf/die"}}
 
 [mcp.servers.perf]
@@ -55,15 +57,18 @@ def test_an_installed_compiler_and_a_profiler_that_dies_in_the_middle(tmp_path: 
     assert died.error["code"] == "mcp-failed"
     assert "out of licences" in died.error["message"]
     assert len(died.stdout.splitlines()) == 1
-    assert list((tmp_path / "run").rglob("run.json")), "the run is there to be resumed"
+    judged = list((tmp_path / "run" / "candidates").rglob("run.json"))
+    assert [json.loads(path.read_text())["verdict"] for path in judged] == ["correct"], "what was found is kept"
 
-    tools = {"compile": "fastcc", "profile": "mcp:perf/profile"}
+    tools = {"compile": "fastcc", "run": "fastcc:Judge", "profile": "mcp:perf/profile"}
     resumed = run(python, tmp_path, "resume", "run", HTAM_TOOLS=json.dumps(tools))
-    assert resumed.code in (0, 1), resumed.stdout + resumed.stderr
-    records = list((tmp_path / "run").rglob("profile.json"))
-    assert records
-    assert json.loads(records[0].read_text())["diagnosis"] == "cpp: correct at candidate.py"
-    judged = [json.loads(path.read_text()) for path in (tmp_path / "run").rglob("run.json")]
-    notes = [check["detail"] for record in judged for check in record.get("checks", []) if check["name"] == "compiler"]
-    assert notes
-    assert all("built by fastcc" in note for note in notes)
+    assert resumed.code == 0, resumed.stdout + resumed.stderr
+    result = Result.model_validate(resumed.last)
+    assert result.verdict == "correct"
+    assert result.profile is not None
+    assert result.profile.diagnosis == "cpp: correct at candidate.py"
+    notes = [check.detail for check in result.checks if check.name in ("compiler", "judge")]
+    assert notes == [
+        "built by fastcc; the file alone builds with g++",
+        "judged by fastcc:Judge, not by the built-in evaluator",
+    ]

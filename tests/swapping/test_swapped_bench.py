@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from htam_agent.backends.cpp import CppBackend
 from htam_agent.coding.assembly import assemble
 from htam_agent.coding.parsing import parse_answer
 from htam_agent.errors import InfrastructureError
 from htam_agent.runs.records import RunOptions
 from htam_agent.services import bench_factory
 from htam_agent.settings import Settings
-from htam_agent.swapping.bench import Swapped, SwappedBench
+from htam_agent.swapping.bench import SwappedBench
 from htam_agent.swapping.chosen import choose
+from htam_agent.swapping.compilers import CompiledBy
 from htam_agent.task import Task
 from htam_agent.verdict import Check
 from tests.support.command import ROOT
@@ -71,14 +73,15 @@ def test_the_build_of_a_third_party_is_what_runs(bench: SwappedBench, kernel: Pa
     assert profile.diagnosis == "cpp: correct at candidate.py", "an MCP server said this"
 
 
-def test_the_built_in_compiler_has_builds_of_its_own(bench: SwappedBench, kernel: Path) -> None:
-    other = bench.compile(kernel)
-    session = bench._opened()
-    plain = SwappedBench(TASK, backend="cpp", folder=bench.folder / "plain")
-    assert plain.swapped == Swapped()
-    backend = plain._backend()
-    assert session.backend.build_key("x") != backend.build_key("x")
-    assert marked(other.binary)
+def test_each_compiler_and_version_has_builds_of_its_own(site: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def key(choice: str, version: str = "1.2") -> str:
+        compiler = choose(Settings.load({"tools": {"compile": choice}})).swapped.compiler
+        assert compiler is not None
+        monkeypatch.setattr(compiler.implementation, "version", version, raising=True)
+        return CompiledBy(CppBackend(), compiler).build_key("source")
+
+    keys = [CppBackend().build_key("source"), key("fastcc"), key("fastcc", "1.3"), key("fastcc:Broken")]
+    assert len(set(keys)) == len(keys)
 
 
 def test_a_source_that_does_not_build_is_still_a_value(bench: SwappedBench, kernel: Path) -> None:
