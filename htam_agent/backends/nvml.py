@@ -75,6 +75,18 @@ def unique_name(index: int) -> str:
         return ""
 
 
+def free_memory_share(index: int) -> float | None:
+    """The part of the device's memory that nobody has taken, 0 to 1; None where it cannot be read."""
+    try:
+        library, handle = _opened(index)
+        memory = library.nvmlDeviceGetMemoryInfo(handle)
+    except Absent:
+        return None
+    except library.NVMLError:
+        return None
+    return float(memory.free) / float(memory.total) if memory.total else None
+
+
 def minor_number(index: int) -> int | None:
     """The number in the name of this GPU's device file (/dev/nvidia3: 3), of the whole one where it is a part of a
     divided GPU; None where nothing can be read."""

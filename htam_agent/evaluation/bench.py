@@ -227,7 +227,7 @@ class Bench:
         """Milliseconds of the reference under each opponent's flags, the best of them, and the floor; measured once."""
         session = self._opened()
         if self._baselines is None:
-            session.spares.settle()
+            session.quiet()
             self._baselines, self.baseline_reason = measure_baselines(session, self.ceilings, self._compile_baseline)
         return self._baselines
 

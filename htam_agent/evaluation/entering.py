@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from htam_agent.errors import WorkerError
 from htam_agent.evaluation.files import shorten_log
 from htam_agent.evaluation.judge import Subject
 from htam_agent.evaluation.messages import Order
@@ -65,11 +67,10 @@ def enter(session: Session, compiled: CompileResult, *, kernels: Path | None = N
 
 def occupy(session: Session, compiled: CompileResult, *, kernels: Path | None = None) -> Entered:
     """As `enter`, but nothing of the candidate has run yet: `start` is called by the caller, who wants to know more of
-    a failure than its reason."""
+    a failure than its reason. The next spares start beside it: whoever times something calls Session.quiet first."""
     spare = session.spares.take(session)
     try:
         answer = spare.await_ready()
-        session.spares.settle()  # nothing may start beside what is going to be timed
         folder = Path(compiled.folder)
         put_file(folder / CANDIDATE_FILE, spare.cell / CANDIDATE_FILE)
         for file in _binaries(compiled, kernels):
@@ -77,6 +78,8 @@ def occupy(session: Session, compiled: CompileResult, *, kernels: Path | None = 
     except BaseException:
         spare.end()
         raise
+    with contextlib.suppress(WorkerError):  # a dead harness is told of by whoever asks something of it
+        session.spares.refill(session, beside=True)
     log = spare.log.with_name(f"{folder.name}.{spare.log.name}")
     os.replace(spare.log, log)
     subject = Subject(spare.worker, session.limits, session.reference.stages)

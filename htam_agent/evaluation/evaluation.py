@@ -116,6 +116,7 @@ class Evaluation:
         loaded = session.loaded
         cold = not session.warm_l2
         stateful = any(entry.changes for entry in loaded.blueprint.state)
+        session.quiet()
         with device_lock(session.lock) as waited:
             subject.extend(waited)
             subject.stages.seconds["wait for the device"] = waited

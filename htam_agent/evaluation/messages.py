@@ -320,8 +320,8 @@ class Measure(Repeat):
 
 
 class Order(Letter):
-    """Main to a candidate worker: exactly one field is set; `imports`, `instance`, `hand_over` (the outputs of the
-    last timed call) and `audit` (from now on note what is loaded; say what was) have no content."""
+    """Main to a candidate worker: exactly one field is set; `imports`, `instance`, `ping`, `hand_over` (the outputs of
+    the last timed call) and `audit` (from now on note what is loaded; say what was) have no content."""
 
     enter: Enter | None = None
     imports: bool = False
@@ -336,6 +336,8 @@ class Order(Letter):
     state: bool = False
     """With the outputs, the state as the calls left it is put into shared memory."""
     audit: bool = False
+    ping: bool = False
+    """Whether it is still there: answered with nothing."""
 
 
 class Answer(Letter):

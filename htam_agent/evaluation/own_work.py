@@ -176,6 +176,7 @@ class OwnWork:
     def _measure_share(self, second: Subject) -> None:
         """The share of a call's time that its own kernels take; a low one is measured again, since what else runs on a
         processor can make either side look slow."""
+        self._session.quiet()
         with device_lock(self._session.lock) as waited:
             self._full.extend(waited)
             second.extend(waited)

@@ -94,6 +94,11 @@ class Session:
         """The name of the lock of its device (timing.device_lock)."""
         return "cpu" if self.device_name == "cpu" else f"cuda:{self.index}"
 
+    def quiet(self) -> None:
+        """Waits until no spare process starts any more, so that something may be timed."""
+        with self.reference.stages.stage("wait for quiet"):
+            self.spares.settle()
+
     def log(self, folder: Path, kind: str) -> Path:
         """An empty log of the candidate in `folder`, where the candidate itself cannot reach it by name."""
         path = self.folder / "logs" / f"{folder.name}.{kind}.log"

@@ -14,6 +14,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from htam_agent.backends.nvml import free_memory_share
 from htam_agent.errors import TaskError, WorkerError
 from htam_agent.evaluation.channel import ChannelError
 from htam_agent.evaluation.files import read_plain
@@ -25,6 +26,8 @@ from htam_agent.evaluation.session import Session, confinement_off
 ENTER_SECONDS = 60.0
 WANTED = {"cuda": 2, "cpp": 1}
 """A second one runs a candidate's kernels replaced by no-ops; on the CPU a fork is cheap."""
+ROOMY = 0.2
+"""Free part of a device's memory from which spares are kept beside a candidate; each takes about half a gigabyte."""
 CANDIDATE_FILE = "candidate.py"
 
 
@@ -56,6 +59,16 @@ class Spare:
             raise _not_set_up(f"{self.answer.reason} {self.answer.evidence[-500:]}")
         return self.answer
 
+    def ping(self) -> None:
+        """Raises MachineFault where it has died, or is about to, since it became ready."""
+        try:
+            self.worker.ask(Order(ping=True), Answer, ENTER_SECONDS)
+        except (Gone, Hung, ChannelError) as error:
+            raise _not_set_up(str(error)) from error
+        # In a PID namespace the worker outlives the process that was forked for it by some milliseconds.
+        if not _lives(self.worker.pid):
+            raise _not_set_up("its outer process has ended")
+
     def end(self) -> int:
         """Kills the process, removes its cell and returns how many processes it left behind."""
         try:
@@ -86,6 +99,7 @@ class Spares:
             with contextlib.suppress(MachineFault, TaskError):
                 if spare.terms == terms_of(session):
                     spare.await_ready()
+                    spare.ping()
                     return spare
             spare.end()
         spare = prepare_spare(session)
@@ -96,8 +110,11 @@ class Spares:
             raise
         return spare
 
-    def refill(self, session: Session) -> None:
-        """Starts as many as are missing and does not wait for them: they become ready while something is built."""
+    def refill(self, session: Session, *, beside: bool = False) -> None:
+        """Starts as many as are missing and does not wait for them: they become ready while something is built or
+        judged. `beside` a candidate only where the device's memory has room for them."""
+        if beside and session.backend.name == "cuda" and not _roomy(session.index):
+            return
         while len(self._waiting) < self._wanted:
             self._waiting.append(prepare_spare(session))
 
@@ -118,6 +135,21 @@ class Spares:
             shutil.rmtree(spare.cell, ignore_errors=True)
             spare.log.unlink(missing_ok=True)
         self._waiting.clear()
+
+
+def _lives(pid: int) -> bool:
+    """Whether a process is there and no mere entry of one that has ended."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in ("Z", "X")
+
+
+def _roomy(index: int) -> bool:
+    """Whether so much memory is free on the device that a candidate will not miss what the spares' contexts take."""
+    free = free_memory_share(index)
+    return free is not None and free >= ROOMY
 
 
 def terms_of(session: Session) -> tuple[object, ...]:

@@ -31,6 +31,16 @@ def waiting(bench: Bench) -> list[int]:
     return bench._opened().spares.pids
 
 
+def kill_waiting(bench: Bench) -> None:
+    """Ends the spares, as a system short of memory would."""
+    for pid in waiting(bench):
+        os.kill(pid, 9)
+        deadline = time.monotonic() + 30
+        while Path(f"/proc/{pid}").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
 def test_a_spare_is_used_once_and_replaced(bench: Bench, judge: Judge) -> None:
     judge(candidate())
     before = waiting(bench)
@@ -42,10 +52,38 @@ def test_a_spare_is_used_once_and_replaced(bench: Bench, judge: Judge) -> None:
     assert not any(Path(f"/proc/{pid}").exists() for pid in before)
 
 
+def test_the_next_spare_starts_beside_a_candidate_and_is_ready_before_anything_is_timed(
+    bench: Bench, judge: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge(candidate())
+    spares = bench._opened().spares
+    settle, seen = spares.settle, []
+
+    def watched() -> None:
+        starting = [spare.answer is None for spare in spares._waiting]
+        settle()
+        seen.append((starting, [spare.answer is None for spare in spares._waiting]))
+
+    monkeypatch.setattr(spares, "settle", watched)
+    taken = waiting(bench)
+    result = judge(candidate(), timing=True)
+    assert result.verdict == "correct", result
+    assert "wait for quiet" in result.stages
+    assert seen
+    assert all(len(before) == 1 and after == [False] for before, after in seen)
+    assert not set(taken) & set(waiting(bench))
+
+
+def test_a_ready_spare_that_dies_is_replaced(bench: Bench, judge: Judge) -> None:
+    judge(candidate())
+    bench._opened().quiet()
+    kill_waiting(bench)
+    assert judge(candidate()).verdict == "correct"
+
+
 def test_a_dead_spare_is_no_verdict(bench: Bench, judge: Judge) -> None:
     judge(candidate())
-    for pid in waiting(bench):
-        os.kill(pid, 9)
+    kill_waiting(bench)
     assert judge(candidate()).verdict == "correct"
 
 
