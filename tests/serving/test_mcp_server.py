@@ -11,10 +11,10 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import jsonschema
 import pytest
-from mcp import Client, StdioServerParameters
 
 from htam_agent.judging import Evaluation
 from htam_agent.runs.records import Result, RunManifest
@@ -22,6 +22,9 @@ from htam_agent.swapping.choices import McpServer
 from htam_agent.swapping.mcp_servers import connect
 from htam_agent.swapping.mcp_tools import McpProfiler, McpRunner
 from tests.support.command import ROOT, clean_environment
+
+if TYPE_CHECKING:
+    from mcp import Client
 
 TASK = str(ROOT / "tests" / "tasks" / "pointwise_chain.py")
 SERVE = ["-m", "htam_agent", "mcp"]
@@ -55,6 +58,9 @@ class Listener:
 
 @contextlib.asynccontextmanager
 async def served(folder: Path, listener: Listener) -> AsyncIterator[Client]:
+    # Not at the top: a GPU machine collects these tests without the extra.
+    from mcp import Client, StdioServerParameters
+
     parameters = StdioServerParameters(command=sys.executable, args=SERVE, env=environment(folder), cwd=str(folder))
     async with Client(parameters, message_handler=listener.on_message) as client:
         yield client
