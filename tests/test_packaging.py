@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -204,11 +205,22 @@ def test_the_wheel_carries_prompts_seed_and_skeletons(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
+        archive.extractall(tmp_path / "installed")
     for source, target in (("prompts", "htam_agent/_prompts"), ("htam_agent/memory/seed", "htam_agent/memory/seed"),
                            ("htam_agent/coding/skeletons", "htam_agent/coding/skeletons")):  # fmt: skip
         shipped = [path.relative_to(ROOT / source).as_posix() for path in (ROOT / source).rglob("*.*")]
         shipped = [name for name in shipped if "__pycache__" not in name]
         assert shipped, source
         assert {f"{target}/{name}" for name in shipped} <= names
+    listed = subprocess.run(
+        [sys.executable, "-m", "htam_agent", "prompts", "list", "--json"],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path / "installed")},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    folder = str(tmp_path / "installed" / "htam_agent" / "_prompts")
+    assert {os.path.dirname(prompt["path"]) for prompt in json.loads(listed.stdout)["prompts"]} == {folder}
     assert "htam_agent/py.typed" in names
     assert not [name for name in names if name.startswith(("tests/", "scripts/", "benchmarks/"))]

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -84,3 +88,22 @@ def test_an_unknown_prompt_is_named() -> None:
     result = invoke("show", "haiku")
     assert isinstance(result.exception, SettingsError)
     assert "haiku" in result.exception.message
+
+
+def test_prompts_are_found_in_an_installed_package(tmp_path: Path) -> None:
+    """Laid out as in a wheel: the prompts inside of the package, no checkout round it."""
+    root = Path(__file__).resolve().parents[2]
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(root / "htam_agent", tmp_path / "site" / "htam_agent", ignore=ignored)
+    shutil.copytree(root / "prompts", tmp_path / "site" / "htam_agent" / "_prompts")
+    checked = subprocess.run(
+        [sys.executable, "-m", "htam_agent", "prompts", "check", "--json"],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path / "site")},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    paths = [prompt["path"] for prompt in json.loads(checked.stdout)["prompts"]]
+    assert len(paths) == 7
+    assert all(path.startswith(str(tmp_path / "site")) for path in paths)
