@@ -18,6 +18,7 @@ from typing_extensions import TypedDict
 
 from htam_agent import Result, Task, as_node
 from htam_agent.errors import UsageError
+from htam_agent.graph.build import served
 from htam_agent.graph.context import Context
 from tests.support.pausing import TASK, SayingCoder, answers, context_of, options_of
 
@@ -135,6 +136,15 @@ def test_a_pause_without_a_checkpointer_says_so(tmp_path: Path) -> None:
         pytest.raises(UsageError, match="no checkpointer"),
     ):
         as_node(context)({"task": TASK})
+
+
+def test_a_server_that_gives_an_empty_context_gets_the_one_of_its_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with context_of(tmp_path, SayingCoder([["1.5"]]), options_of()) as context:
+        monkeypatch.setattr("htam_agent.graph.context._default", [context])
+        end = served().invoke({"task": TASK.path}, context={})
+    assert end["result"].speedup.best == pytest.approx(1.5)
 
 
 def test_a_parent_may_be_asynchronous(tmp_path: Path) -> None:
