@@ -34,14 +34,23 @@ def run_in_background(work: Awaitable[T], seconds: float | None = None) -> T:
     """The result of `work`, awaited in the background while this thread waits.
 
     Raises what it raises, and TimeoutError after `seconds`; then, and when this thread is interrupted, `work` is
-    cancelled. Must not be called from the background loop itself.
+    cancelled. Raises RuntimeError when called from the background loop itself, which would wait for itself for ever.
     """
+    if _running() is background_loop():
+        raise RuntimeError("run_in_background was called in the background: await the work instead")
     future: concurrent.futures.Future[T] = asyncio.run_coroutine_threadsafe(_awaited(work), background_loop())
     try:
         return future.result(seconds)
     except BaseException:
         future.cancel()
         raise
+
+
+def _running() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 async def _awaited(work: Awaitable[T]) -> T:
