@@ -27,7 +27,10 @@ POLL_SECONDS = 0.001
 ANSWER_SECONDS = 60.0
 """For one answer of a server; Chroma's own client waits for ever."""
 
-ELSEWHERE = "Restore it from a copy, or give another folder (the setting `memory`); the seed is rebuilt there."
+ELSEWHERE = (
+    "Restore it from a copy, give another folder (the setting `memory`), or begin anew with `htam memory reset`, which "
+    "keeps the old one."
+)
 
 
 class Connection(Protocol):
