@@ -227,6 +227,63 @@ def _mean(x: Tensor, s: Callable[[Tensor], Tensor]) -> Tensor:
     return s(s(x)) / x.numel()
 
 
+def exact() -> dict[str, Operator]:
+    """Operators that round nothing in float32, and ways to write them, some of which round all the same."""
+
+    def halves(x: Tensor) -> Tensor:
+        while x.shape[-1] > 1:
+            half = x.shape[-1] // 2
+            x = torch.cat([torch.maximum(x[..., :half], x[..., half : 2 * half]), x[..., 2 * half :]], -1)
+        return x[..., 0]
+
+    forms: dict[str, tuple[Callable[..., Tensor], Draw, dict[str, Callable[..., Tensor]]]] = {
+        "relu": (
+            torch.relu,
+            normal(64, 1024),
+            {
+                "half of a sum": lambda x: 0.5 * (x + x.abs()),
+                "product with a step": lambda x: x * (x > 0).to(x.dtype),
+                "from above": lambda x: x - x.clamp_max(0.0),
+            },
+        ),
+        "clamp": (
+            lambda x: x.clamp(-1.0, 2.0),
+            normal(64, 1024),
+            {"two choices": lambda x: torch.where(x < -1.0, -1.0, torch.where(x > 2.0, 2.0, x))},
+        ),
+        "row maximum": (
+            lambda x: x.amax(-1),
+            normal(64, 1024),
+            {"by halves": halves, "negated minimum": lambda x: -(-x).amin(-1)},
+        ),
+        "quarter": (
+            lambda x: x / 4.0,
+            normal(64, 1024),
+            {"times 0.25": lambda x: x * 0.25, "in two steps": lambda x: x / 2.0 / 2.0},
+        ),
+        "affine of ones": (
+            lambda x: x * torch.ones(x.shape[-1], dtype=x.dtype, device=x.device),
+            normal(64, 1024),
+            {
+                "by a reciprocal": lambda x: x * torch.reciprocal(torch.ones(x.shape[-1], device=x.device)),
+                "by exp of log": lambda x: x * torch.exp(torch.log(torch.ones(x.shape[-1], device=x.device))),
+                "by a root": lambda x: x * torch.rsqrt(torch.ones(x.shape[-1], device=x.device)),
+            },
+        ),
+        "max pool": (
+            lambda x: functional.max_pool2d(x, 2),
+            normal(2, 4, 32, 48),
+            {"of columns first": lambda x: x.unfold(3, 2, 2).amax(-1).unfold(2, 2, 2).amax(-1)},
+        ),
+        "nearest, twice as large": (
+            lambda x: functional.interpolate(x, scale_factor=2.0, mode="nearest"),
+            normal(2, 4, 32, 48),
+            {"repeated": lambda x: x.repeat_interleave(2, 2).repeat_interleave(2, 3)},
+        ),
+    }
+    return {name: Operator(reference, draw, ways) for name, (reference, draw, ways) in forms.items()}
+
+
 def all_operators() -> dict[str, Operator]:
     """Every operator."""
-    return pointwise() | reductions() | products()
+    return pointwise() | reductions() | products() | exact()
