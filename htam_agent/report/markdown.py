@@ -52,6 +52,8 @@ def render_report(result: Result, operator: OperatorProfile) -> str:
             f"{step.speedup.best:.3f}" if step.speedup.best is not None else "",
         )
         lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
+    if result.cost.models:
+        lines += ["", "## Models", "", *_models(result)]
     if result.profile is not None:
         lines += ["", "## Where the kernel stands", "", result.profile.diagnosis]
     return "\n".join(lines) + "\n"
@@ -63,6 +65,25 @@ def _headline(result: Result) -> str:
     speed = f"{result.speedup.best:.3f}x over best" if result.speedup.best is not None else result.speedup.reason
     interval = f", interval {result.interval.low:.3f} to {result.interval.high:.3f}" if result.interval else ""
     return f"A correct kernel, {speed}{interval}; {'faster' if result.faster else 'not shown to be faster'}."
+
+
+def _models(result: Result) -> list[str]:
+    """What each role's model took, step by step and in all; ~ where the endpoint did not count."""
+    rows = ["| step | role | calls | tokens in | tokens out | USD |", "|---|---|---|---|---|---|"]
+    used = [(str(step.step), use) for step in result.steps for use in step.models]
+    for place, use in [*used, *(("all", use) for use in result.cost.models)]:
+        about = "~" if use.estimated else ""
+        usd = f"{use.usd:.4f}" if use.usd is not None else "price not known"
+        cells = (
+            step,
+            use.role,
+            str(use.calls),
+            f"{about}{use.prompt_tokens:,}",
+            f"{about}{use.completion_tokens:,}",
+            usd,
+        )
+        rows.append("| " + " | ".join(cells) + " |")
+    return rows
 
 
 def _times(times: Times) -> list[str]:

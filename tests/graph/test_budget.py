@@ -64,6 +64,9 @@ def test_a_run_stops_before_its_dollars_run_out(tmp_path: Path) -> None:
     assert result.cost.usd == pytest.approx(1.1 * asked)
     assert result.cost.usd <= 7.0
     assert [(use.role, use.calls) for use in result.cost.models] == [("code", asked)]
+    report = (tmp_path / "run" / "report.md").read_text()
+    assert "| 1 | code | 1 | 1,000 | 100 | 1.1000 |" in report
+    assert f"| all | code | {asked} |" in report
     assert sum(use.usd or 0.0 for step in result.steps for use in step.models) == pytest.approx(result.cost.usd)
 
 
