@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,6 +90,21 @@ def test_a_source_that_does_not_build_is_still_a_value(bench: SwappedBench, kern
     built = bench.compile(kernel)
     assert not built.ok
     assert "error" in built.log
+
+
+def test_a_third_partys_compiler_is_behind_the_walls_too(
+    bench: SwappedBench, kernel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = choose(Settings.load({"tools": {"compile": "fastcc:Curious"}})).swapped.compiler
+    monkeypatch.setattr(bench._opened().backend, "compiler", compiler)
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        port = listening.getsockname()[1]
+        kernel.write_text(kernel.read_text().replace("#include", f"// port {port} .\n#include", 1))
+        built = bench.compile(kernel)
+    assert (built.ok, built.reason, built.log) == (False, "curious", "nothing")
+    assert not bench.compile(kernel).cached, "without a version nothing is kept"
 
 
 @pytest.mark.parametrize(

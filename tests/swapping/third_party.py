@@ -9,6 +9,8 @@ MARK = "fastcc_was_here"
 SOURCE = '''
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
 from pathlib import Path
 
@@ -44,6 +46,27 @@ class Broken(Compiler):
 class WrongAnswer(Compiler):
     def build(self, request):
         return "a string"
+
+
+class Curious(Compiler):
+    """Builds nothing: says what it could do."""
+
+    version = ""
+
+    def build(self, request: BuildRequest) -> CompileResult:
+        found = [name for name in ("PYTEST_CURRENT_TEST", "PYTEST_VERSION") if name in os.environ]
+        try:
+            (request.folder.parent / "escaped").write_text("")
+            found.append("wrote beside its folder")
+        except OSError:
+            pass
+        try:
+            socket.create_connection(("127.0.0.1", int(request.source.partition("port ")[2].split()[0])), 1)
+            found.append("reached the network")
+        except OSError:
+            pass
+        (request.folder / "own").write_text("")
+        return CompileResult(ok=False, backend=request.backend, log=", ".join(found) or "nothing", reason="curious")
 
 
 class Judge:
