@@ -75,7 +75,7 @@ def _models(result: Result) -> list[str]:
         about = "~" if use.estimated else ""
         usd = f"{use.usd:.4f}" if use.usd is not None else "price not known"
         cells = (
-            step,
+            place,
             use.role,
             str(use.calls),
             f"{about}{use.prompt_tokens:,}",
