@@ -78,7 +78,8 @@ def occupy(session: Session, compiled: CompileResult, *, kernels: Path | None = 
     except BaseException:
         spare.end()
         raise
-    with contextlib.suppress(WorkerError):  # a dead harness is told of by whoever asks something of it
+    # A dead harness is told of by whoever asks something of it, a full disk by who needs the next process.
+    with contextlib.suppress(WorkerError, OSError):
         session.spares.refill(session, beside=True)
     log = spare.log.with_name(f"{folder.name}.{spare.log.name}")
     os.replace(spare.log, log)
