@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from typing import TypedDict
@@ -25,6 +26,19 @@ class Numbers(BaseModel):
     diagnosis: str
 
 
+class Build(BaseModel):
+    ok: bool
+    backend: str
+    binary: str
+    log: str
+
+
+class Verdict(BaseModel):
+    verdict: str
+    stage: str
+    reason: str
+
+
 class Vectors(TypedDict):
     vectors: list[list[float]]
 
@@ -39,6 +53,21 @@ class Code(BaseModel):
 def profile(kernel: str, run: dict[str, object], backend: str = "none") -> Profile:
     print("this would break a protocol on standard output")
     return Profile(bottleneck="latency", diagnosis=f"{backend}: {run['verdict']} at {os.path.basename(kernel)}")
+
+
+@server.tool()
+def build(source: str, folder: str, output: str, backend: str) -> Build:
+    path = os.path.join(folder, "served.cpp")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(source + '\nextern "C" int fastcc_was_here() { return 13; }\n')
+    command = ["g++", "-O1", "-march=native", "-fopenmp", "-shared", "-fPIC", path, "-o", output]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    return Build(ok=ran.returncode == 0, backend=backend, binary=output, log=ran.stderr)
+
+
+@server.tool()
+def judge(kernel: str, compiled: dict[str, object], protocol: str) -> Verdict:
+    return Verdict(verdict="wrong", stage="verify", reason=f"{protocol}: built by {compiled['backend']}")
 
 
 @server.tool()

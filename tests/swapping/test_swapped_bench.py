@@ -92,6 +92,20 @@ def test_a_source_that_does_not_build_is_still_a_value(bench: SwappedBench, kern
     assert "error" in built.log
 
 
+def test_a_compiler_and_a_judge_of_a_server(bench: SwappedBench, kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = {"compile": "mcp:perf/build", "run": "mcp:perf/judge"}
+    chosen = choose(Settings.load({"tools": tools, "mcp": {"servers": {"perf": PERF}}})).swapped
+    monkeypatch.setattr(bench._opened().backend, "compiler", chosen.compiler)
+    monkeypatch.setattr(bench, "swapped", chosen)
+    built = bench.compile(kernel)
+    assert built.ok, built.log
+    assert marked(built.binary)
+    assert not bench.compile(kernel).cached, "what a server compiles with is not known"
+    result = bench.run(built, timing=False)
+    assert (result.verdict, result.reason) == ("wrong", "kernelbench: built by cpp")
+    assert [check.name for check in result.checks] == ["compiler", "judge"]
+
+
 def test_a_third_partys_compiler_is_behind_the_walls_too(
     bench: SwappedBench, kernel: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
