@@ -15,6 +15,9 @@ import chromadb
 import pytest
 
 from htam_agent.errors import InfrastructureError, StoreError
+from htam_agent.memory.embed import HashingEmbedder
+from htam_agent.memory.merging import merge, read_memory
+from htam_agent.memory.resetting import reset_server
 from htam_agent.memory.store import MemoryStore
 from tests.support.memory import SEED, experience
 
@@ -235,6 +238,26 @@ def test_a_server_serves_several_writers(server: str) -> None:
         assert writer.wait() == 0
     with MemoryStore.open(None, server, seed=SEED) as again:
         assert again.counts() == {"directions": 2, "strategies": 4, "transitions": 4, "experiences": 20}
+
+
+def test_a_servers_memory_is_refreshed_merged_and_reset_and_its_vectors_stay(server: str, tmp_path: Path) -> None:
+    with MemoryStore.open(None, server, seed=SEED) as store, MemoryStore.open(None, server, seed=SEED) as other:
+        other.add_experiences([experience(f"other:{i}:0:0", "wide", "wide-loads") for i in range(3)])
+        assert len(store.experiences) == 0
+        assert store.refresh()
+        assert len(store.experiences) == 3
+        store.remove("experiences", ["other:0:0:0"])
+        before = store.fingerprint
+    with pytest.raises(StoreError, match="vectors of") as caught:
+        MemoryStore.open(None, server, seed=SEED, embedder=HashingEmbedder(64))
+    assert caught.value.code == "memory-embedder"
+    with MemoryStore.open(tmp_path / "mine", seed=SEED) as mine:
+        merge(mine, read_memory(server, 5.0), server)
+        assert mine.fingerprint == before
+    assert reset_server(server).aside is None
+    with MemoryStore.open(None, server) as anew:
+        assert len(anew.experiences) == 0
+        assert len(anew.strategies) > 50
 
 
 def test_a_server_that_does_not_answer_and_a_wrong_url() -> None:
