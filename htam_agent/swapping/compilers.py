@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from htam_agent.backends.base import Availability, Backend, BuildLimits, Occupancy, binary_name
-from htam_agent.errors import HtamError
+from htam_agent.errors import HtamError, InfrastructureError
 from htam_agent.swapping.calling import answer_of
 from htam_agent.swapping.finding import imported
 from htam_agent.swapping.protocols import BuildRequest
@@ -37,8 +37,17 @@ class OtherCompiler:
         return not self.path
 
     def build(self, request: BuildRequest) -> CompileResult:
-        """Build in this process. Raises InfrastructureError when the compiler itself fails."""
-        return answer_of(self.implementation.build, CompileResult, f"The compiler {self.label!r}", request)
+        """Build in this process. Raises InfrastructureError when the compiler itself fails, or claims a library that is
+        not there."""
+        result = answer_of(self.implementation.build, CompileResult, f"The compiler {self.label!r}", request)
+        if result.ok and not request.output.is_file():
+            raise InfrastructureError(
+                f"The compiler {self.label!r} says that it built the source, and there is no file at request.output.",
+                "Mend or replace it, then resume the run; earlier results are kept.",
+                "tool-answer",
+            )
+        place = {"backend": request.backend, "folder": str(request.folder)}
+        return result.model_copy(update={**place, "binary": str(request.output) if result.ok else ""})
 
 
 class CompiledBy:

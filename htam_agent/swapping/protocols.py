@@ -27,7 +27,7 @@ class BuildRequest(Record):
     folder: Path
     """The build's own folder; nothing else may be written."""
     output: Path
-    """Where the cubin or shared library is to lie, and what the result's `binary` then says."""
+    """Where the cubin or shared library is to lie; the result's own `binary` and `folder` are not looked at."""
     seconds: float
     """Time limit. A build that takes longer is killed."""
 

@@ -125,6 +125,7 @@ def test_a_third_partys_compiler_is_behind_the_walls_too(
     ("choice", "words"),
     [
         ("fastcc:Broken", ["'fastcc:Broken'", "OSError: the licence server is gone"]),
+        ("fastcc:Liar", ["there is no file at request.output"]),
         ("fastcc:WrongAnswer", ["answered str instead of CompileResult"]),
     ],
 )

@@ -33,14 +33,18 @@ class Compiler:
         ran = subprocess.run(command, cwd=request.folder, capture_output=True, text=True, timeout=request.seconds)
         ok = ran.returncode == 0
         return CompileResult(
-            ok=ok, backend=request.backend, log=ran.stderr, binary=str(request.output) if ok else "",
-            folder=str(request.folder), reason="" if ok else "fastcc refused the source",
+            ok=ok, backend=request.backend, log=ran.stderr, reason="" if ok else "fastcc refused the source"
         )
 
 
 class Broken(Compiler):
     def build(self, request: BuildRequest) -> CompileResult:
         raise OSError("the licence server is gone")
+
+
+class Liar(Compiler):
+    def build(self, request: BuildRequest) -> CompileResult:
+        return CompileResult(ok=True, backend=request.backend, binary="/etc/passwd")
 
 
 class WrongAnswer(Compiler):
