@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from htam_agent.memory.attention import SYMPTOM_SHARE, masked_directions, score_directions
+from htam_agent.memory.attention import SYMPTOM_SHARE, TEMPERATURE, masked_directions, score_directions
 from htam_agent.memory.index import Memory
 from htam_agent.memory.model import Experience, SelectionState
 from htam_agent.verdict import DeviceFacts
@@ -36,7 +36,7 @@ def test_a_direction_is_worth_its_most_promising_usable_strategy() -> None:
     strong, weak = strong.model_copy(update={"prior": 0.8}), weak.model_copy(update={"prior": 0.1})
     memory = index(strategies=(strong, weak))
     fresh, used = scores(memory, state(**LAST)), scores(memory, state(tried=("a",), **LAST))
-    worth = 0.8 + 0.05 * math.log((1 + math.exp((0.1 - 0.8) / 0.05)) / 2)
+    worth = 0.8 + TEMPERATURE * math.log((1 + math.exp((0.1 - 0.8) / TEMPERATURE)) / 2)
     assert fresh["wide"] - used["wide"] == pytest.approx(2 * (worth - 0.1) / 6)
 
 
