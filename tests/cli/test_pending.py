@@ -99,6 +99,7 @@ def test_what_does_not_fit_is_one_sentence(terminal: Terminal, tmp_path: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # nine processes, each of which may share its cores with other tests
 def test_the_real_evaluator_answers_a_run_that_waits(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.command import ROOT, clean_environment
 
-SMALL = [ROOT / "tests" / "tasks" / f"{name}.py" for name in ("pointwise_chain", "row_softmax")]
+SMALL = ROOT / "tests" / "tasks" / "pointwise_chain.py"
 SHORT = {"HTAM_BACKEND": "cpp", "HTAM_STEPS": "1", "HTAM_SEED": "1"}
 
 NOTEBOOK_RUNNER = """
@@ -46,11 +46,11 @@ def run(*arguments: str, folder: Path) -> str:
 
 @pytest.mark.slow
 def test_the_pipeline_runs(tmp_path: Path) -> None:
-    out = run(str(ROOT / "examples" / "pipeline.py"), *map(str, SMALL), folder=tmp_path)
+    out = run(str(ROOT / "examples" / "pipeline.py"), str(SMALL), folder=tmp_path)
     lines = out.strip().splitlines()
     assert lines[0] == "Release 1.0"
-    assert [line.partition("-")[0] for line in lines[1:]] == ["pointwise_chain", "row_softmax"]
-    assert len(list((tmp_path / "htam-runs").glob("*/result.json"))) == 2
+    assert [line.partition("-")[0] for line in lines[1:]] == ["pointwise_chain"]
+    assert len(list((tmp_path / "htam-runs").glob("*/result.json"))) == 1
 
 
 @pytest.mark.slow
