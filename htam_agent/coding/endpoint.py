@@ -157,7 +157,8 @@ class Endpoint:
             message = self._send(messages, min(limits, default=None), body, call.deadline)
             answer = answer_of(message, characters, time.monotonic() - started)
         except BaseException as error:
-            call.books.fail(isinstance(error, Exception) and fault_of(error).billed)
+            # Who interrupts the wait does not stop the model.
+            call.books.fail(not isinstance(error, Exception) or fault_of(error).billed)
             raise
         call.books.end(answer)
         return answer
