@@ -10,8 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from htam_agent.memory.attention import SYMPTOM_SHARE, TEMPERATURE, masked_directions, score_directions
-from htam_agent.memory.index import Memory
+from htam_agent.memory.embed import HashingEmbedder
+from htam_agent.memory.index import Memory, MemoryIndex
 from htam_agent.memory.model import Experience, SelectionState
+from htam_agent.memory.retrieval import retrieve_strategies
+from htam_agent.memory.seeding import load_seed
 from htam_agent.verdict import DeviceFacts
 from tests.support.memory import DEVICE, DIRECTIONS, experience, features, index, state, strategy, transition
 
@@ -213,3 +216,16 @@ def test_why_names_every_term_for_a_person() -> None:
     assert "exploration" not in first
     failed = score_directions(state(**LAST), index(experience("a", "wide", "wide-loads", None)))
     assert any("wide-loads on softmax-0123456789ab (A CPU): failed" in scored.why for scored in failed)
+
+
+def test_the_shipped_seed_begins_a_long_softmax_with_what_was_best_on_an_h200() -> None:
+    """One excellent strategy among siblings with priors near zero still decides its direction."""
+    shipped = load_seed()
+    memory = MemoryIndex.of(HashingEmbedder(), shipped.directions, shipped.strategies, shipped.transitions)
+    long_rows = features(columns=393216, row_bytes=4 * 393216)
+    here = state(
+        backend="cuda", device=None, compute_capability=90, features=long_rows, plan_mapping="block-row",
+        plan_staging="none", **LAST,
+    )  # fmt: skip
+    first = score_directions(here, memory)[0].direction
+    assert retrieve_strategies(here, first, memory)[0].strategy.id == "cuda-cluster-8-pipelined"
