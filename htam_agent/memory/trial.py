@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 EXAMPLES = 3
 """Operators that are tried at most for one strategy, while its block declines them."""
 
+OPEN = 2
+"""Examples that are kept loaded: each holds two processes and its tensors."""
+
 UNRENDERABLE = "the block of strategy"
 """How a RenderError begins when the text of a block is at fault, and not its fit."""
 
@@ -115,28 +118,35 @@ class Trial:
 
     def _bench(self, backend: Backend, example: Example) -> Bench:
         """An open bench on the example; of the backend cpp where there is no GPU: a trace is the same."""
+        place: Backend = backend if backend == "cpp" or self._gpu else "cpp"
+        found = self._benches.pop((place, example), None)
+        if found is None:
+            if len(self._benches) == OPEN:
+                self._benches.pop(next(iter(self._benches))).close()
+            found = self._opened(place, example)
+        self._benches[place, example] = found  # the one that was used last is closed last
+        return found
+
+    def _opened(self, place: Backend, example: Example) -> Bench:
         from htam_agent.evaluation.bench import Bench, Limits
         from htam_agent.task import Task
 
-        place: Backend = backend if backend == "cpp" or self._gpu else "cpp"
-        found = self._benches.get((place, example))
-        if found is None:
-            folder = self._folder / str(len(self._benches))
-            folder.mkdir()
-            (folder / "example.py").write_text(example.source, encoding="utf-8")
-            found = Bench(
-                Task.parse(str(folder / "example.py")),
-                backend=place,
-                precision=example.precision,
-                folder=folder / "bench",
-                limits=Limits(
-                    build_seconds=self._settings.build_seconds,
-                    run_seconds=self._settings.run_seconds,
-                    total_seconds=self._settings.total_seconds,
-                ),
-            )
-            self._benches[place, example] = self._closing.enter_context(found)
-        return found
+        folder = Path(tempfile.mkdtemp(dir=self._folder))
+        (folder / "example.py").write_text(example.source, encoding="utf-8")
+        bench = Bench(
+            Task.parse(str(folder / "example.py")),
+            backend=place,
+            precision=example.precision,
+            folder=folder / "bench",
+            limits=Limits(
+                build_seconds=self._settings.build_seconds,
+                run_seconds=self._settings.run_seconds,
+                total_seconds=self._settings.total_seconds,
+            ),
+        )
+        self._closing.callback(bench.close)
+        bench.open()
+        return bench
 
     def _code(self, strategy: Strategy, bench: Bench) -> Code:
         """The strategy's kernel from the plain plan, or after another strategy that makes the plan it needs."""
