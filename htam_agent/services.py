@@ -136,6 +136,14 @@ def make_coder(options: RunOptions, settings: Settings, memory: MemoryStore, cha
     return coder
 
 
+def check_prompts(options: RunOptions, settings: Settings) -> None:
+    """Raises SettingsError when a prompt of the user's folder does not fit: before a model is asked anything."""
+    if settings.prompts is not None and "model" in (options.coder, options.director):
+        from htam_agent.coding.prompting import Prompts
+
+        Prompts(settings.prompts)
+
+
 def open_bench(
     task: Task,
     options: RunOptions,
@@ -205,6 +213,7 @@ def make_context(settings: Settings, options: RunOptions, folder: Path | None = 
 
     chosen = choose(settings, options.backend)
     prices = PriceTable.load(settings.prices)
+    check_prompts(options, settings)
     resumed = folder is not None and (folder / "run.json").exists()
     chat, preflights = open_chat(options, settings, prices, resumed)
     memory = open_memory(settings, chosen.embedder)

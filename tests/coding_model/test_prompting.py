@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from htam_agent.api import optimize
 from htam_agent.backends.base import Backend, DefaultLimits
 from htam_agent.backends.cpp import CppBackend
 from htam_agent.backends.cuda import CudaBackend
@@ -23,6 +24,8 @@ from htam_agent.coding.values import code_values, no_file_values, readable, repa
 from htam_agent.errors import SettingsError
 from htam_agent.evaluation.policy import inspect_source
 from htam_agent.operator import TensorInfo
+from tests.support.endpoint import scripted
+from tests.support.instant import TASK, settings_of
 
 PROMPTS = Prompts()
 
@@ -311,3 +314,17 @@ def test_less_and_less_is_left_and_each_cut_is_said(limit: int) -> None:
     for less in shorter(values):
         assert len(str(less["shortened"])) > 2
     assert sizes == sorted(sizes, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("folder", "said"), [("nowhere", "does not exist"), ("mine", "uses nonsense, which repair does not have")]
+)
+def test_a_prompt_that_does_not_fit_ends_a_run_before_a_model_is_asked(tmp_path: Path, folder: str, said: str) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "repair.md").write_text("{{ nonsense }}")
+    with scripted() as server:
+        given = settings_of(tmp_path, server.url, prompts=tmp_path / folder, preflight=True)
+        with pytest.raises(SettingsError, match=said):
+            optimize(str(TASK), **given)
+        assert server.requests == []
+    assert not (tmp_path / "run").exists()
