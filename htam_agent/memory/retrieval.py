@@ -80,7 +80,8 @@ def _likeness(state: SelectionState, strategies: Sequence[Strategy], memory: Mem
     words = [state.features.operator_class, state.features.dtype, state.bottleneck, *operators]
     query = memory.texts.embedded(" ".join(words))
     vectors = np.stack([memory.texts.vectors[strategy.id] for strategy in strategies])
-    return np.maximum(0.0, np.einsum("ij,j->i", vectors.astype(np.float64), query.astype(np.float64)))
+    cosines = np.einsum("ij,j->i", vectors.astype(np.float64), query.astype(np.float64))
+    return np.asarray(np.maximum(0.0, cosines), dtype=np.float64)
 
 
 def _words(known: Posterior, place: int, score: float, bonus: float, holding: int, explored: float) -> str:
