@@ -35,7 +35,7 @@ def visible_device(cuda: bool, index: int) -> Visible:
         return Visible()
     from htam_agent.backends.nvml import minor_number, unique_name
 
-    name = unique_name(index) or listed(os.environ.get("CUDA_VISIBLE_DEVICES", ""), index)
+    name = unique_name(index) or listed(os.environ.get("CUDA_VISIBLE_DEVICES"), index)
     return narrowed(name, index, minor_number(index), sorted(glob.glob(ONE_GPU)))
 
 
@@ -53,7 +53,10 @@ def narrowed(name: str, index: int, minor: int | None, found: list[str]) -> Visi
     return Visible(name, "cuda:0", files, missing if minor is None else "")
 
 
-def listed(value: str, index: int) -> str:
-    """The entry of CUDA_VISIBLE_DEVICES with this index; empty where there is none."""
+def listed(value: str | None, index: int) -> str:
+    """The entry of CUDA_VISIBLE_DEVICES with this index, which is the index itself where the variable is not set; empty
+    where there is none."""
+    if value is None:
+        return str(index)
     names = [name.strip() for name in value.split(",")]
     return names[index] if index < len(names) else ""

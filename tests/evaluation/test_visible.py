@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from htam_agent.backends import nvml
 from htam_agent.evaluation.bench import Bench, Limits
 from htam_agent.evaluation.confinement import Cell, confine
 from htam_agent.evaluation.landlock import landlock_version, restrict_files
@@ -74,6 +75,17 @@ def in_child(act: object) -> str:
 def test_a_list_of_devices_is_indexed_as_cuda_does() -> None:
     assert [listed("GPU-a, 3", index) for index in range(3)] == ["GPU-a", "3", ""]
     assert listed("", 0) == ""
+    assert listed(None, 1) == "1", "CUDA counts all devices where the variable is not set"
+
+
+def test_a_device_that_nothing_names_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without NVML: the user's own list, or the index. An empty value would hide every GPU."""
+    monkeypatch.setattr(nvml, "unique_name", lambda index: "")
+    monkeypatch.setattr(nvml, "minor_number", lambda index: None)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert (visible_device(True, 1).names, visible_device(True, 1).device) == ("1", "cuda:0")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-7")
+    assert (visible_device(True, 1).names, visible_device(True, 1).device) == ("GPU-7", "cuda:0")
 
 
 @pytest.mark.skipif(not landlock_version(), reason="the kernel has no landlock")
