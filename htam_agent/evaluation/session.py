@@ -153,7 +153,7 @@ def environment_in(folder: Path, kernels: Path) -> dict[str, str]:
     """The whole environment of a confined process: paths, and every cache inside its own folder."""
     home = folder.resolve()
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    passed = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH")
+    passed = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_DEVICE_ORDER")
     inside = {
         "HOME": home,
         "TMPDIR": home,
