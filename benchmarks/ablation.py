@@ -22,6 +22,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+# Before numpy is imported: the matrices are small, and threads that wait for each other take longer than the work.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from benchmarks.ablations.dependence import dependence  # noqa: E402
 from benchmarks.ablations.replay import Link, replay_chain  # noqa: E402

@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 from benchmarks.plans.table import KernelRow, Table
 
 FOLDS = 10
-RIDGE = 1e-2
+RIDGES = (0.01, 0.3, 10.0)
+INNER = 3
 Array = NDArray[np.float64]
 
 
@@ -159,7 +160,7 @@ def unexplained(
     features: Array, target: Array, folds: NDArray[np.int64], centres: NDArray[np.int64] | None = None
 ) -> tuple[float, float] | None:
     """(squared errors of prediction, squared deviations from the mean), both over all rows; with `centres` deviations
-    are from the mean of the row's own group. None for fewer than three rows a fold, or without variance."""
+    are from the mean of the row's own group. None for fewer than two rows a fold, or without variance."""
     if len(target) < 2 * FOLDS:
         return None
     groups = centres if centres is not None else np.zeros(len(target), dtype=np.int64)
@@ -167,20 +168,39 @@ def unexplained(
     total = float(((target - means) ** 2).sum())
     if total < 1e-12:
         return None
-    error = 0.0
-    for fold in sorted(set(folds.tolist())):
-        held = folds == fold
-        error += float(((target[held] - _predicted(features[~held], target[~held], features[held])) ** 2).sum())
-    return error, total
+    return Regression(features, target, folds).error(), total
 
 
-def _predicted(features: Array, target: Array, wanted: Array) -> Array:
-    """Ridge regression with a free intercept."""
-    mean, level = features.mean(axis=0), float(target.mean())
-    centred = features - mean
-    weights = np.linalg.solve(centred.T @ centred + RIDGE * np.eye(features.shape[1]), centred.T @ (target - level))
-    predicted: Array = (wanted - mean) @ weights + level
-    return predicted
+class Regression:
+    """Ridge regression with a free intercept, cross-validated. The penalty of each fold is the one of RIDGES that
+    predicts the next INNER folds best from the rest, so that the held fold decides nothing."""
+
+    def __init__(self, features: Array, target: Array, folds: NDArray[np.int64]) -> None:
+        features = features[:, features.any(axis=0)]  # most pairs never occur
+        rows = np.column_stack([features, np.ones(len(target))])
+        self._names: list[int] = sorted(set(folds.tolist()))
+        self._rows = {name: rows[folds == name] for name in self._names}
+        self._targets = {name: target[folds == name] for name in self._names}
+        self._squares = {name: part.T @ part for name, part in self._rows.items()}
+        self._products = {name: part.T @ self._targets[name] for name, part in self._rows.items()}
+        self._penalty = np.array([1.0] * features.shape[1] + [1e-9])
+
+    def error(self) -> float:
+        """Squared errors over all folds, each predicted from the others."""
+        return sum(self._error_of(name, [name], self._chosen(place)) for place, name in enumerate(self._names))
+
+    def _chosen(self, place: int) -> float:
+        held = self._names[place]
+        count = min(INNER, len(self._names) - 2)
+        inner = [self._names[(place + step) % len(self._names)] for step in range(1, count + 1)]
+        errors = {ridge: sum(self._error_of(name, [held, name], ridge) for name in inner) for ridge in RIDGES}
+        return min(RIDGES, key=lambda ridge: (errors[ridge], -ridge))
+
+    def _error_of(self, name: int, without: Sequence[int], ridge: float) -> float:
+        kept = [other for other in self._names if other not in without]
+        squares = sum(self._squares[other] for other in kept) + np.diag(ridge * self._penalty)
+        weights = np.linalg.solve(squares, sum(self._products[other] for other in kept))
+        return float(((self._targets[name] - self._rows[name] @ weights) ** 2).sum())
 
 
 def share(error: tuple[float, float] | None) -> float | None:
