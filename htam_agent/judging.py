@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -66,13 +66,11 @@ def evaluate_kernels(
     kernels: Iterable[Path],
     settings: Settings,
     protocols: Sequence[Protocol] | None = None,
-    opened: Callable[[Bench], object] | None = None,
 ) -> Generator[Evaluation, None, None]:
     """Judge each file in a process of its own, in order; a bad file is a verdict and never stops the others.
 
     `kernels` is read one by one, as results are asked for. `protocols` get a verdict besides the one that decides;
-    None: all four. One bench is open for as long as the iterator is: close it to end early. `opened` is given each
-    bench, which another thread may close to end the call under way.
+    None: all four. One bench is open for as long as the iterator is: close it to end early.
 
     Raises UsageError when the task, or the machine's backend, is at fault, WorkerError when the machine is.
     """
@@ -93,10 +91,7 @@ def evaluate_kernels(
     with tempfile.TemporaryDirectory(prefix="htam-evaluate-") as folder:
 
         def new() -> Bench:
-            bench = open_bench(task, options, Path(folder), protocols or PROTOCOLS, swapped=swapped)
-            if opened is not None:
-                opened(bench)
-            return bench
+            return open_bench(task, options, Path(folder), protocols or PROTOCOLS, swapped=swapped)
 
         results = evaluate_files(new, one_by_one(), deep=settings.deep)
         try:

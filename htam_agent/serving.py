@@ -7,25 +7,27 @@ Calls run one after the other, since a call measures: another one beside it woul
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 from langgraph.runtime import RunControl
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from htam_agent.api import optimize as optimize_task
-from htam_agent.errors import HtamError, UsageError
-from htam_agent.judging import Evaluation, evaluate_kernels
+from htam_agent.errors import HtamError
+from htam_agent.judging import Evaluation
 from htam_agent.runs.records import Result
+from htam_agent.serving_call import Answer, Arguments
 from htam_agent.settings import Settings
-from htam_agent.task import Task
-from htam_agent.tools.standalone import session_for
 from htam_agent.verdict import ProfileResult
 from htam_agent.version import __version__
 
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from htam_agent.graph.events import Event
 
 T = TypeVar("T")
+END_SECONDS = 20.0
+"""How long a process gets to end its own before it is killed."""
 BEAT_SECONDS = 5.0
 """How often a call that takes long says that it is under way."""
 INSTRUCTIONS = (
@@ -79,8 +83,10 @@ def make_server() -> MCPServer[None]:
         task: TaskArgument, kernel: KernelArgument, ctx: Context, backend: BackendArgument = "auto"
     ) -> Evaluation:
         """Judge one kernel file against a task: correct on hidden inputs or not, and how fast, under each protocol."""
-        judging = _Judging(task, kernel, backend)
-        return await _one(one_at_a_time, Reporter(ctx), lambda: _in_thread(judging.work, judging.stop))
+        arguments = Arguments(task=task, kernel=kernel, backend=backend)
+        answer = await _one(one_at_a_time, Reporter(ctx), lambda: _in_process("evaluate", arguments))
+        assert answer.evaluation is not None, "an answer to evaluate holds one"
+        return answer.evaluation
 
     @server.tool(structured_output=True)
     async def profile(
@@ -91,8 +97,10 @@ def make_server() -> MCPServer[None]:
         counters: Annotated[bool, Field(description="Hardware counters too, where ncu may read them.")] = False,
     ) -> ProfileResult:
         """What bounds a correct kernel, against what this device was measured to reach."""
-        profiling = _Profiling(task, kernel, backend, counters)
-        return await _one(one_at_a_time, Reporter(ctx), lambda: _in_thread(profiling.work, profiling.stop))
+        arguments = Arguments(task=task, kernel=kernel, backend=backend, counters=counters)
+        answer = await _one(one_at_a_time, Reporter(ctx), lambda: _in_process("profile", arguments))
+        assert answer.profile is not None, "an answer to profile holds one"
+        return answer.profile
 
     return server
 
@@ -155,39 +163,34 @@ async def _in_thread(work: Callable[[], T], stop: Callable[[], None]) -> T:
         raise
 
 
-class _Judging:
-    """One evaluation."""
+async def _in_process(kind: str, arguments: Arguments) -> Answer:
+    """An evaluation or a profile by a process, which ends with all its own when the call is cancelled. Raises ToolError
+    with the sentence of a fault."""
+    command = [sys.executable, "-P", "-m", "htam_agent.serving_call", kind, arguments.model_dump_json()]
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        printed, _ = await process.communicate()
+    except asyncio.CancelledError:
+        await _ended(process)
+        raise
+    try:
+        answer = Answer.model_validate_json(printed.splitlines()[-1])
+    except (IndexError, ValidationError) as error:
+        raise ToolError(f"The process of {kind} ended without an answer (exit code {process.returncode}).") from error
+    if answer.error is not None:
+        raise ToolError(f"{answer.error.code}: {answer.error.message} {answer.error.remedy}")
+    return answer
 
-    def __init__(self, task: str, kernel: str, backend: str) -> None:
-        self._task, self._kernel, self._backend = task, kernel, backend
-        self._stops: list[Callable[[], None]] = []
 
-    def work(self) -> Evaluation:
-        settings = Settings.load({"backend": self._backend}, given="call")
-        found = evaluate_kernels(
-            Task.parse(self._task), [Path(self._kernel)], settings, opened=lambda bench: self._stops.append(bench.close)
-        )
-        with closing(found):
-            for evaluation in found:
-                return evaluation
-        raise UsageError("No kernel was given.", "Give a kernel's path.")
-
-    def stop(self) -> None:
-        for stop in self._stops:
-            stop()
-
-
-class _Profiling:
-    """One profile."""
-
-    def __init__(self, task: str, kernel: str, backend: str, counters: bool) -> None:
-        self._task, self._kernel, self._backend, self._counters = task, kernel, backend, counters
-        self._stops: list[Callable[[], None]] = []
-
-    def work(self) -> ProfileResult:
-        with session_for(self._task, self._backend, counters=self._counters, opened=self._stops.append) as session:
-            return session.profile(self._kernel)
-
-    def stop(self) -> None:
-        for stop in self._stops:
-            stop()
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    """Ends a process as Ctrl-C does, so that it ends its own first; by force when it takes too long."""
+    with contextlib.suppress(ProcessLookupError):
+        process.send_signal(signal.SIGINT)
+    try:
+        await asyncio.wait_for(process.wait(), END_SECONDS)
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,11 +13,9 @@ from htam_agent.tools.session import ToolSession
 
 
 @contextmanager
-def session_for(
-    task: str, backend: str, *, counters: bool = False, opened: Callable[[Callable[[], None]], object] | None = None
-) -> Iterator[ToolSession]:
+def session_for(task: str, backend: str, *, counters: bool = False) -> Iterator[ToolSession]:
     """Open the task's bench, as the settings have it, in a temporary folder and end it with the call. `counters`: its
-    profiles read them too. `opened` is given what ends the bench from another thread.
+    profiles read them too.
 
     Raises TaskError, SettingsError, BackendUnavailable and WorkerError.
     """
@@ -32,8 +30,6 @@ def session_for(
     with tempfile.TemporaryDirectory(prefix="htam-tool-") as name:
         bench = bench_factory(chosen)(named, options, Path(name))
         assert isinstance(bench, ToolBench), "every evaluator is checked for these methods when it is made"
-        if opened is not None:
-            opened(bench.close)
         try:
             bench.open()
             yield ToolSession(bench)

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,8 @@ from htam_agent.runs.records import Result, RunManifest
 from htam_agent.swapping.choices import McpServer
 from htam_agent.swapping.mcp_servers import connect
 from htam_agent.swapping.mcp_tools import McpProfiler, McpRunner
+from tests.evaluation.samples import FORWARD, candidate
+from tests.evaluation.samples import TASK as EVALUATED
 from tests.support.command import ROOT, clean_environment
 
 if TYPE_CHECKING:
@@ -175,5 +177,34 @@ def test_a_call_that_is_cancelled_stops_its_run(tmp_path: Path) -> None:
             assert RunManifest.model_validate_json((run / "run.json").read_text()).task.name == "pointwise_chain"
             assert not (run / "result.json").exists()
             assert listener.faults == []
+
+    asyncio.run(conversation())
+
+
+@pytest.mark.slow
+def test_an_evaluation_that_is_cancelled_ends_its_processes(tmp_path: Path) -> None:
+    from tests.graph.test_context import children
+
+    task, kernel = tmp_path / "task.py", tmp_path / "kernel.py"
+    task.write_text(EVALUATED)
+    kernel.write_text(f"# {tmp_path}\n" + candidate("import time\ntime.sleep(1000)\n" + FORWARD))
+
+    async def until(holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(50):  # less than the limit of one call, which would end it too
+            while not holds():
+                await asyncio.sleep(0.1)
+
+    async def conversation() -> None:
+        async with served(tmp_path, Listener()) as client:
+            server = children()
+            call = {"task": str(task), "kernel": str(kernel), "backend": "cpp"}
+            under_way = asyncio.ensure_future(client.call_tool("evaluate", call))
+            await until(lambda: len(children() - server) >= 3)
+            under_way.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await under_way
+            await until(lambda: not children() - server)
+            again = await client.call_tool("evaluate", {**call, "task": "nowhere.py"})
+            assert again.is_error, "it takes the next call"
 
     asyncio.run(conversation())
