@@ -105,6 +105,7 @@ def _listener(log_format: str) -> Listener:
 def progress_line(event: Event) -> str:
     """One event as a line: "  2  direction    memory-access: ..."."""
     step = f"{event['step']:3d}" if "step" in event else "   "
+    step += f".{event['candidate']}" if event.get("candidate") else ""
     text = event["text"]
     if event.get("why"):
         text += f": {event['why']}"

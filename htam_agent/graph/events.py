@@ -22,6 +22,8 @@ class Event(TypedDict):
     text: str
     time: float
     step: NotRequired[int]
+    candidate: NotRequired[int]
+    """Which of the step's candidates; they may be under way side by side."""
     attempt: NotRequired[int]
     why: NotRequired[str]
     best: NotRequired[float | None]
@@ -35,6 +37,7 @@ def emit(
     text: str,
     *,
     step: int | None = None,
+    candidate: int | None = None,
     attempt: int | None = None,
     why: str | None = None,
     best: float | None = None,
@@ -45,6 +48,8 @@ def emit(
     event = Event(kind=kind, text=text, time=time.time())
     if step is not None:
         event["step"] = step
+    if candidate is not None:
+        event["candidate"] = candidate
     if attempt is not None:
         event["attempt"] = attempt
     if why is not None:

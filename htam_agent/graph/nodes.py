@@ -185,7 +185,14 @@ def generate(state: State, runtime: Runtime[Context]) -> State:
         except (BudgetSpent, ModelError) as error:
             return _not_written(candidate, halted_by(error, state))
         took = stored.seconds if stored else time.monotonic() - started
-        emit(runtime, "code", code.strategy or code.refusal, step=candidate.step, attempt=candidate.attempt)
+        emit(
+            runtime,
+            "code",
+            code.strategy or code.refusal,
+            step=candidate.step,
+            candidate=candidate.index,
+            attempt=candidate.attempt,
+        )
         return _written(candidate, code, took if code.prompt_tokens else 0.0)
 
     return _each(state, "planned", write)
@@ -270,7 +277,7 @@ def repair(state: State, runtime: Runtime[Context]) -> State:
         if candidate.attempt >= context_of(runtime).options.repairs:
             return candidate.model_copy(update={"status": "failed"})
         reason = candidate.failure.reason if candidate.failure else ""
-        emit(runtime, "repair", reason, step=candidate.step, attempt=candidate.attempt + 1)
+        emit(runtime, "repair", reason, step=candidate.step, candidate=candidate.index, attempt=candidate.attempt + 1)
         changes = {"status": "planned", "attempt": candidate.attempt + 1, "turn": next(turns)}
         return candidate.model_copy(update={**changes, "taken": _taken(state, candidate)})
 

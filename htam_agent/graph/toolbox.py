@@ -70,7 +70,7 @@ def compile_candidate(session: Session, runtime: Runtime[Context], candidate: Ca
     """Build one candidate: built, or broken with the compiler's words."""
     answer, candidate = _answer(session, candidate, "compile", CompileResult)
     text = f"built in {answer.seconds:.2f} s" if answer.ok else f"{answer.stage}: {answer.reason or 'does not build'}"
-    emit(runtime, "compiled", text, step=candidate.step, attempt=candidate.attempt)
+    emit(runtime, "compiled", text, step=candidate.step, candidate=candidate.index, attempt=candidate.attempt)
     if answer.ok:
         return candidate.model_copy(update={"status": "built"})
     failure = failure_of_build(answer, _device_source(session, candidate))
@@ -85,6 +85,7 @@ def run_candidate(session: Session, runtime: Runtime[Context], candidate: Candid
         "judged",
         answer.verdict + (f" ({answer.reason})" if answer.reason else ""),
         step=candidate.step,
+        candidate=candidate.index,
         attempt=candidate.attempt,
         speedup=answer.speedup.best,
     )
@@ -117,5 +118,7 @@ def profile_candidate(session: Session, runtime: Runtime[Context], candidate: Ca
         return with_traffic(profile, moved, session.operator, session.bench.ceilings, candidate.time_ms)
 
     answer, candidate = _answer(session, candidate, "profile", ProfileResult, finished)
-    emit(runtime, "profiled", answer.diagnosis, step=candidate.step, attempt=candidate.attempt)
+    emit(
+        runtime, "profiled", answer.diagnosis, step=candidate.step, candidate=candidate.index, attempt=candidate.attempt
+    )
     return candidate.model_copy(update={"status": "profiled"})

@@ -11,6 +11,7 @@ import pytest
 
 from htam_agent.coding.base import Code, CodeRequest
 from htam_agent.errors import InfrastructureError
+from htam_agent.graph.events import Event
 from htam_agent.graph.runner import run_graph
 from htam_agent.tools.session import Turns
 from tests.graph.test_resume_after_kill import killed_at
@@ -22,10 +23,13 @@ from tests.support.pausing import TASK, SayingCoder, context_of, options_of
 
 def test_candidates_are_written_side_by_side_and_keep_their_order(tmp_path: Path) -> None:
     coder = SayingCoder([["1.1"], ["1.4"], ["1.2"]], meeting=threading.Barrier(3))
+    events: list[Event] = []
     with context_of(tmp_path, coder, options_of(candidates=3)) as context:
         folder = context.start_run(TASK)
         context.folder = folder.root
-        result = run_graph(context, TASK, folder, lambda event: None)
+        result = run_graph(context, TASK, folder, events.append)
+    for kind in ("code", "compiled", "judged", "profiled"):
+        assert sorted(event["candidate"] for event in events if event["kind"] == kind) == [0, 1, 2]
     (step,) = result.steps
     assert [one.index for one in step.candidates] == [0, 1, 2]
     assert [one.speedup.best for one in step.candidates] == pytest.approx([1.1, 1.4, 1.2])
