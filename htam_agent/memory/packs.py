@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, ValidationError
 
 from htam_agent.errors import StoreError
-from htam_agent.memory.connection import disk_error
+from htam_agent.memory.files import unwritable
 from htam_agent.memory.model import SCHEMA_VERSION
 from htam_agent.memory.records import KINDS, MODELS, Kind, MemoryRecord
 from htam_agent.memory.vector import VECTOR_VERSION
@@ -86,7 +86,7 @@ def write_pack(store: MemoryStore, path: Path, kinds: Sequence[Kind] = KINDS, *,
     except OSError as error:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
-        raise disk_error(f"the pack {str(path)!r}", error) from error
+        raise unwritable("pack", path, error) from error
     return header
 
 

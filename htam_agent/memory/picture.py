@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from htam_agent.errors import UsageError
-from htam_agent.memory.connection import disk_error
+from htam_agent.memory.files import unwritable
 from htam_agent.memory.graph_facts import GraphFacts, Measured, StrategyFacts, TransitionFacts
 from htam_agent.memory.graph_layout import CENTRE, HEIGHT, WIDTH, Layout, Point, laid_out
 from htam_agent.memory.model import START
@@ -85,7 +85,7 @@ def _written(path: Path, write: Callable[[], object]) -> None:
     try:
         write()
     except OSError as error:
-        raise disk_error(f"the picture {str(path)!r}", error) from error
+        raise unwritable("picture", path, error) from error
 
 
 class _Drawing:

@@ -220,8 +220,9 @@ def test_a_pack_that_cannot_be_read_or_written(tmp_path: Path, store: MemoryStor
     with pytest.raises(StoreError, match="No such file"):
         read_pack(tmp_path / "nothing")
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot be written"):
+    with pytest.raises(StoreError, match="cannot be written") as caught:
         write_pack(store, tmp_path / "file" / "pack.jsonl")
+    assert caught.value.code == "file-not-writable"
 
 
 def test_what_is_no_other_memory(tmp_path: Path) -> None:
