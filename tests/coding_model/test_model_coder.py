@@ -177,3 +177,30 @@ def test_assembly_can_be_undone_and_is_not_repeated(backend: Backend) -> None:
 def test_a_file_without_a_call_of_the_launcher_stays_as_it_is() -> None:
     source = "import torch\n\n\nclass ModelNew:\n    pass\n"
     assert assemble(source, "cpp") == source
+
+
+def test_a_cut_off_answer_is_gone_on_with() -> None:
+    start, rest = ANSWER[:420], ANSWER[420:]
+    replies = [
+        Reply(200, completion(start, finish="length")),
+        Reply(200, completion(f"```python\n{rest}")),
+    ]
+    with scripted(*replies) as server:
+        code = coder(server).generate(example_request("cpp"))
+    assert code.source.endswith("        return y\n")
+    assert "twice" in code.source
+    asked = messages(server)[-1]["content"]
+    assert "Go on exactly behind that" in asked
+    assert start.splitlines()[-1] in asked
+
+
+def test_a_diff_mends_the_file_that_was_shown() -> None:
+    with scripted(Reply(200, completion(ANSWER))) as server:
+        failed = coder(server).generate(example_request("cpp")).source
+    line = next(line for line in failed.splitlines() if "void twice" in line)
+    diff = f"The factor was wrong.\n\n```diff\n@@\n-{line}\n+{line.replace('2 * x[i]', '3 * x[i]')}\n```\n"
+    with scripted(Reply(200, completion(diff))) as server:
+        code = coder(server).repair(repair_request(failed))
+    assert code.source.split() == failed.replace("2 * x[i]", "3 * x[i]").split()
+    assert "diff" in code.note
+    assert code.strategy == "wide-loads"
