@@ -36,7 +36,7 @@ def summary(links: Sequence[Link], steps: int) -> Cell:
 
 def figures(links: Sequence[Link], tasks: Sequence[str], step: int) -> Cell:
     """Of one mode after `step` steps; the mean over a task's chains counts as one value of that task."""
-    correct = by_task(links, tasks, lambda link: float(link.speedups[step - 1] is not None))
+    correct = by_task(links, tasks, lambda link: float(link.speedups[step - 1] is not None or at_floor(link)))
     logs = by_task(links, tasks, lambda link: kept_log(link, step))
     kernels = by_task(links, tasks, lambda link: kernel_log(link, step))
     known = kernels[~np.isnan(kernels)]
@@ -82,6 +82,11 @@ def compared(links: Sequence[Link], mode: str, tasks: Sequence[str], step: int) 
         "tasks_worse": int((difference < -0.005).sum()),
         "tasks_better": int((difference > 0.005).sum()),
     }
+
+
+def at_floor(link: Link) -> bool:
+    """Whether the original itself is at the floor and was kept, which counts as correct and is no kernel."""
+    return link.verdicts == ["at-floor"]
 
 
 def kernel_log(link: Link, step: int) -> float:
