@@ -23,10 +23,16 @@ if TYPE_CHECKING:
     from htam_agent.graph.context import Context, Session
     from htam_agent.graph.state import Draft, State
     from htam_agent.memory.model import ScoredDirection
+    from htam_agent.memory.modes import MemoryMode
     from htam_agent.runs.folder import RunFolder
 
 SHOWN = 5
 """How many of the best-scored directions a model chooses among."""
+
+
+UNDIRECTED: tuple[MemoryMode, ...] = ("no-hierarchy", "random", "none")
+"""Memory modes in which the order of directions is a draw, or follows from the strategies: a model's choice would
+measure the model, not the mode."""
 
 
 class Choice(Record):
@@ -106,7 +112,11 @@ def choose_direction(
     """The choice for this step, by the context's director or by the score; it is on disk when this returns."""
     offered = [Offered.model_validate(dict(one)) for one in scored]
     choice = Choice(offered=offered, directed=Directed(by="score"))
-    if context.director is not None:
+    mode = context.options.memory_mode
+    if context.director is not None and mode in UNDIRECTED:
+        note = f"no model was asked: in the memory mode {mode} directions are not chosen"
+        choice = Choice(offered=offered, directed=Directed(by="score", note=note))
+    elif context.director is not None:
         choice = context.director.choose(_request(state, context, session, draft, offered))
     session.folder.write(record_of(draft), choice)
     return choice

@@ -21,9 +21,9 @@ def said(direction: str, reason: str = "It is the best.") -> Reply:
     return Reply(200, completion(json.dumps({"direction": direction, "reason": reason})))
 
 
-def run(folder: Path, endpoint: ScriptedEndpoint, steps: int = 1) -> Result:
+def run(folder: Path, endpoint: ScriptedEndpoint, **more: object) -> Result:
     director = ModelDirector(chat_of(endpoint.url), functools.partial(Prompts().render, "direct"))
-    options = options_of(director="model", steps=steps)
+    options = options_of(director="model", **more)
     with context_of(folder, SayingCoder([["1.5"]]), options, director=director) as context:
         begun = context.start_run(TASK)
         context.folder = begun.root
@@ -87,3 +87,11 @@ def test_a_bad_choice_falls_back_to_the_score_and_is_said(
     assert directed(result).by == "score"
     assert words in directed(result).note
     assert directed(result).tokens > 0, "what the answer cost counts"
+
+
+def test_a_mode_that_draws_its_directions_asks_nobody(tmp_path: Path) -> None:
+    with scripted() as endpoint:
+        result = run(tmp_path, endpoint, memory_mode="random")
+        assert endpoint.requests == []
+    assert directed(result).by == "score"
+    assert "random" in directed(result).note
