@@ -88,7 +88,8 @@ class Settings(ModelFields):
         "score", description="Who chooses a step's direction: the score alone, or a chat model among the best scored."
     )
     evaluator: Judge = Field(
-        "local", description="Who judges: this machine, or (external) another one, while the run waits for its verdicts."
+        "local",
+        description="Who judges: this machine, or (external) another one, while the run waits for its verdicts.",
     )
     approve: Annotated[tuple[Pause, ...], NoDecode] = Field(
         (), description="Pauses for your yes: before a direction, before code is built and run (direction,code)."
@@ -112,7 +113,9 @@ class Settings(ModelFields):
         (), description="Your own strategies: YAML files or folders, separated by colons (a list in htam.toml)."
     )
     prompts: Path | None = Field(None, description="Folder whose prompt files win over the shipped ones, file by file.")
-    max_seconds: float | None = Field(None, gt=0, description="Time after which no new step begins and no answer is waited for.")
+    max_seconds: float | None = Field(
+        None, gt=0, description="Time after which no new step begins and no answer is waited for."
+    )
     no_progress_steps: int = Field(
         4, ge=1, description="Stop after so many steps in a row that did not improve the best kernel."
     )
