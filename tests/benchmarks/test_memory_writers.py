@@ -7,7 +7,8 @@ import pytest
 from benchmarks.memory_writers import is_sound, trial
 
 
-@pytest.mark.parametrize("way", ["embedded", pytest.param("server", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["embedded", "server"])
 def test_three_writers_one_of_them_killed(way: str) -> None:
     result = trial(way, processes=3, experiences=20, killed=1, seed=0)
     assert result["failed"] == []

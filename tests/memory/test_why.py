@@ -64,6 +64,7 @@ def test_it_is_the_state_of_a_runs_first_step() -> None:
     assert mine == run.model_copy(update={"run": ""})
 
 
+@pytest.mark.slow
 def test_the_command_traces_the_task_in_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     MemoryStore.open(tmp_path / "memory").close()
