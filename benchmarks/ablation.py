@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import multiprocessing
 import os
 import sys
@@ -90,14 +91,15 @@ def print_table(result: dict[str, object]) -> None:
     for mode, cells in found["modes"].items():
         for step in (half, steps):
             cell = cells["by_step"][step - 1]
-            low, high = cell["geomean_returned_interval"]
+            mean = cell["geomean_kernel"] or math.nan
+            low, high = cell["geomean_kernel_interval"] or (math.nan, math.nan)
             other = found["against_full"].get(mode)
             words = ""
-            if other:
-                ratio = other[step - 1]
+            ratio = other[step - 1] if other else None
+            if ratio and ratio["ratio"] is not None:
                 words = f"{ratio['ratio']:.3f} [{ratio['interval'][0]:.3f}, {ratio['interval'][1]:.3f}]"
             print(
-                f"{mode:14} {step:4} {cell['correct']:8.1%} {cell['fast_1']:7.1%} {cell['geomean_returned']:8.3f} "
+                f"{mode:14} {step:4} {cell['correct']:8.1%} {cell['fast_1']:7.1%} {mean:8.3f} "
                 f"[{low:6.3f}, {high:6.3f}]  {words}"
             )
     print(json.dumps(result["path_dependence"], indent=1))

@@ -42,15 +42,17 @@ def draw(result: Mapping[str, Any], folder: Path) -> list[Path]:
 def _by_step(axes: Any, modes: Mapping[str, Any]) -> None:
     for mode, found in modes.items():
         steps = [cell["step"] for cell in found["by_step"]]
-        means = [cell["geomean_returned"] for cell in found["by_step"]]
+        means = [cell["geomean_kernel"] for cell in found["by_step"]]
         width, order = (2.6, 3) if mode == "full" else (1.5, 2)
         axes.plot(steps, means, marker="o", ms=4, lw=width, zorder=order, color=COLOURS[mode], label=mode)
     full = modes.get("full")
     if full is not None:
-        low, high = zip(*(cell["geomean_returned_interval"] for cell in full["by_step"]), strict=True)
-        axes.fill_between([cell["step"] for cell in full["by_step"]], low, high, color=COLOURS["full"], alpha=0.08)
+        known = [cell for cell in full["by_step"] if cell["geomean_kernel"] is not None]
+        low, high = zip(*(cell["geomean_kernel_interval"] for cell in known), strict=True)
+        axes.fill_between([cell["step"] for cell in known], low, high, color=COLOURS["full"], alpha=0.08)
+    axes.axhline(1.0, color="#1b1b1b", lw=0.8, ls=":")
     axes.set_xlabel("step")
-    axes.set_ylabel("geometric mean speedup over eager")
+    axes.set_ylabel("best kernel over eager, geometric mean")
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=9)
 
@@ -61,6 +63,8 @@ def _against_full(axes: Any, against: Mapping[str, Any], steps: int) -> None:
     for step, marker, shift in ((max(1, steps // 2), "s", 0.15), (steps, "o", -0.15)):
         for place, name in enumerate(names):
             cell = against[name][step - 1]
+            if cell["ratio"] is None:
+                continue
             low, high = cell["interval"]
             axes.plot([low, high], [place + shift] * 2, color=COLOURS[name], lw=1.5)
             label = f"after {step} steps" if place == 0 else None

@@ -54,10 +54,12 @@ def markdown(result: Mapping[str, Any], figure: str) -> str:
 
 
 def _geomean(cell: Mapping[str, Any]) -> str:
-    return _with_interval(cell, "geomean_returned", "geomean_returned_interval")
+    return _with_interval(cell, "geomean_kernel", "geomean_kernel_interval")
 
 
 def _with_interval(cell: Mapping[str, Any], name: str, interval: str) -> str:
+    if cell[name] is None:
+        return "no kernel"
     low, high = cell[interval]
     return f"{cell[name]:.3f} [{low:.3f}, {high:.3f}]"
 

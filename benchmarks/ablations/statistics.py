@@ -44,6 +44,7 @@ def figures(links: Sequence[Link], tasks: Sequence[str], step: int) -> Cell:
         "step": step,
         "correct": float(correct.mean()),
         "geomean_kernel": float(np.exp(known.mean())) if len(known) else None,
+        "geomean_kernel_interval": interval(np.exp(resampled(known))) if len(known) else None,
         "geomean_returned": float(np.exp(logs.mean())),
         "geomean_returned_interval": interval(np.exp(resampled(logs))),
     }
@@ -69,19 +70,28 @@ def places(links: Sequence[Link], steps: int) -> Cell:
 
 
 def compared(links: Sequence[Link], mode: str, tasks: Sequence[str], step: int) -> Cell:
-    """The mode's geometric mean over that of `full`, paired by task: below 1, the mode is worse."""
-    logs = [
-        by_task([link for link in links if link.mode == name], tasks, lambda link: kept_log(link, step))
-        for name in (mode, "full")
-    ]
-    difference = logs[0] - logs[1]
+    """The mode's geometric mean over that of `full`, paired by task: below 1, the mode is worse. `ratio` is of the best
+    correct kernels, over the tasks where both modes have one; `returned_ratio` of what a user would get."""
+    difference = _difference(links, mode, tasks, lambda link: kernel_log(link, step))
+    difference = difference[~np.isnan(difference)]
+    returned = _difference(links, mode, tasks, lambda link: kept_log(link, step))
     return {
         "step": step,
-        "ratio": float(np.exp(difference.mean())),
-        "interval": interval(np.exp(resampled(difference))),
+        "ratio": float(np.exp(difference.mean())) if len(difference) else None,
+        "interval": interval(np.exp(resampled(difference))) if len(difference) else None,
+        "returned_ratio": float(np.exp(returned.mean())),
+        "returned_interval": interval(np.exp(resampled(returned))),
         "tasks_worse": int((difference < -0.005).sum()),
         "tasks_better": int((difference > 0.005).sum()),
     }
+
+
+def _difference(
+    links: Sequence[Link], mode: str, tasks: Sequence[str], value: Callable[[Link], float]
+) -> NDArray[np.float64]:
+    """[tasks]: of the mode minus of `full`."""
+    of_mode, of_full = (by_task([link for link in links if link.mode == name], tasks, value) for name in (mode, "full"))
+    return of_mode - of_full
 
 
 def at_floor(link: Link) -> bool:
