@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from htam_agent.coding.causes import cause_of_build, cause_of_run
@@ -84,10 +83,10 @@ def times_around(session: Session, before: Best | None, after: float | None) -> 
 
 
 def _experience(state: State, context: Context, session: Session, candidate: Candidate, attempt: Judged) -> Experience:
-    before, run = state.get("best"), Path(state["run"]).name
+    before, run = state.get("best"), session.folder.key
     time_before, time_after = times_around(session, before, attempt.speedup)
     return Experience(
-        id=f"{session.folder.key}:{candidate.step}:{candidate.index}:{attempt.number}",
+        id=f"{run}:{candidate.step}:{candidate.index}:{attempt.number}",
         run=run,
         step=candidate.step,
         candidate=candidate.index,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from htam_agent.coding.base import BestSoFar, Code, CodeRequest, RepairRequest
@@ -25,7 +24,7 @@ def selection_state(state: State, context: Context, session: Session) -> Selecti
     draft = state["draft"]
     return SelectionState(
         task=state["task"].id,
-        run=Path(state["run"]).name,
+        run=session.folder.key,
         backend=context.options.backend,
         features=session.features,
         operators=session.operator.operators,

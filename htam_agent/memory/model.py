@@ -111,6 +111,7 @@ class Experience(Record):
 
     id: str
     run: str
+    """Key of the run: its folder's name and what tells it from another run of that name."""
     step: int
     candidate: int
     task: str
@@ -200,7 +201,7 @@ class SelectionState(Record):
     task: str = ""
     """Task id, as in Experience: what was measured on this very task counts fully. Empty: no experience is its own."""
     run: str = ""
-    """Name of the run, as in Experience."""
+    """Key of the run, as in Experience."""
     backend: Backend
     features: OperatorFeatures
     operators: list[str]

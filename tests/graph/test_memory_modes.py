@@ -81,7 +81,7 @@ def test_every_step_is_of_its_strategys_direction(outcome: tuple[MemoryMode, Out
 
 def test_every_judged_step_is_learned_but_in_no_update(outcome: tuple[MemoryMode, Outcome]) -> None:
     mode, found = outcome
-    judged = [(Path(result.run).name, step.step) for result in found.results for step in result.steps]
+    judged = [(RunFolder(Path(result.run)).key, step.step) for result in found.results for step in result.steps]
     learned = [(experience.run, experience.step) for experience in found.learned]
     assert sorted(learned) == ([] if mode == "no-update" else sorted(judged))
 
