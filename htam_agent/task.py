@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from htam_agent.errors import TaskError
+from htam_agent.syntax import parse
 from htam_agent.words import Record
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ def _from_file(path: Path, symbol: str) -> Task:
     except UnicodeDecodeError as error:
         raise TaskError(f"The task file {str(path)!r} is not UTF-8 text.", EXAMPLE, "task-syntax") from error
     try:
-        tree = ast.parse(source, filename=str(path))
+        tree = parse(source, filename=str(path))
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
         raise TaskError(

@@ -10,6 +10,7 @@ import ast
 import functools
 from pathlib import Path
 
+from htam_agent.syntax import parse
 from htam_agent.words import Backend
 
 LAUNCHER_NAME: dict[Backend, str] = {"cpp": "load_kernels", "cuda": "CudaKernels"}
@@ -30,7 +31,7 @@ def assemble(source: str, backend: Backend) -> str:
 
     `source` parses as Python (parsing.py has seen to it).
     """
-    tree = ast.parse(source)
+    tree = parse(source)
     name = LAUNCHER_NAME[backend]
     used = any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(tree))
     if not used or name in _defined(tree):

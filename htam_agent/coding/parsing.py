@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from htam_agent.coding.fences import Block, fenced_blocks, without_thinking
 from htam_agent.coding.patching import Misfit, apply_diff, looks_like_diff
+from htam_agent.syntax import parse
 from htam_agent.words import Backend, Record
 
 CLASS = "ModelNew"
@@ -177,7 +178,7 @@ def _changed(blocks: list[Block], base: str, backend: Backend) -> tuple[str, str
 
 def with_device_source(source: str, backend: Backend, device: str) -> str:
     """The candidate with another text in its constant."""
-    node = _device_node(ast.parse(source))
+    node = _device_node(parse(source))
     assert node is not None, "asked for files that have one"
     lines = source.splitlines()
     assigned = f"{SOURCE_CONSTANT[backend]} = {literal(device)}"
@@ -187,7 +188,7 @@ def with_device_source(source: str, backend: Backend, device: str) -> str:
 def device_source(source: str) -> str:
     """The text of the constant CUDA_SRC or CPP_SRC of a candidate; empty where there is none."""
     try:
-        node = _device_node(ast.parse(source))
+        node = _device_node(parse(source))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ""
     value = node.value if node is not None else None
@@ -218,7 +219,7 @@ def literal(text: str) -> str:
 
 def _insert_after_imports(source: str, statement: str) -> str:
     try:
-        tree = ast.parse(source)
+        tree = parse(source)
     except (SyntaxError, ValueError):
         return source
     last = 0
@@ -236,7 +237,7 @@ def _assigns(source: str, name: str) -> bool:
 
 def _defines_class(source: str) -> bool:
     try:
-        tree = ast.parse(source)
+        tree = parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return any(isinstance(node, ast.ClassDef) and node.name == CLASS for node in tree.body)
@@ -257,7 +258,7 @@ def _problem(visible: str, blocks: list[Block], cut_off: bool) -> str:
         if CLASS not in text:
             continue
         try:
-            ast.parse(text)
+            parse(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             line = getattr(error, "lineno", None)
             where = f" at line {line}" if line else ""

@@ -12,6 +12,7 @@ import hashlib
 import re
 from pathlib import Path
 
+from htam_agent.syntax import parse
 from htam_agent.task import Task
 from htam_agent.words import Protocol
 
@@ -53,7 +54,7 @@ def _known_task(task: Task) -> str:
 
 def outline(text: str, symbol: str) -> str:
     """SHA-256 of a class written out without docstrings and comments; empty where there is no such class."""
-    for node in ast.parse(text).body:
+    for node in parse(text).body:
         if isinstance(node, ast.ClassDef) and node.name == symbol:
             for part in ast.walk(node):
                 if isinstance(part, ast.ClassDef | ast.FunctionDef) and ast.get_docstring(part) is not None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from htam_agent.evaluation.reachable import Reachable
 from htam_agent.operator import OperatorProfile
+from htam_agent.syntax import parse
 from htam_agent.words import Backend, Policy, Record, Stage
 
 SOURCE_CONSTANTS: dict[Backend, str] = {"cuda": "CUDA_SRC", "cpp": "CPP_SRC"}
@@ -84,7 +85,7 @@ def default_policy(operator: OperatorProfile) -> Policy:
 def inspect_source(text: str, backend: Backend, policy: Policy) -> Inspection:
     """Reads a candidate's text without running it."""
     try:
-        tree = ast.parse(text)
+        tree = parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None)
         return Inspection(
