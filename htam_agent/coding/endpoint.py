@@ -169,15 +169,16 @@ class Endpoint:
         """One request, which ends in time even where the server sends a byte now and then for ever."""
         from langchain_core.messages import AIMessage
 
+        client = self.client()  # the import of a first call is not the endpoint's time
         seconds = min(self.choice.timeout_seconds, max(0.001, deadline - time.monotonic()))
         options = self._options(limit, body)
         try:
-            found = within(seconds, lambda: self.client().bind(**options).invoke(messages))
+            found = within(seconds, lambda: client.bind(**options).invoke(messages))
         except Exception as error:
             if not self._takes_new_limit_name(error, options):
                 raise
             options = self._options(limit, body)
-            found = within(seconds, lambda: self.client().bind(**options).invoke(messages))
+            found = within(seconds, lambda: client.bind(**options).invoke(messages))
         if not isinstance(found, AIMessage):
             raise TypeError(f"an answer of type {type(found).__name__}")
         return found
