@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from htam_agent.memory.merging import MergeReport, Records
     from htam_agent.memory.model import Strategy
     from htam_agent.memory.pruning import PruneReport
+    from htam_agent.memory.store import MemoryStore
     from htam_agent.words import StepVerdict
 
 KindName = Literal["directions", "strategies", "transitions", "experiences"]
@@ -143,13 +144,21 @@ def reset_command(
 ) -> int:
     """Begin anew with the seed. The old memory is put beside it; it may be damaged or of another version."""
     from htam_agent.memory.resetting import reset_folder, reset_server
+    from htam_agent.services import open_memory
 
     settings = settings_of(memory)
     place = settings.chroma_url or str(settings.memory)
     if not yes:
         _confirm(f"Begin anew in {place}?", as_json)
+
+    def reopen() -> MemoryStore:
+        """With the embedder of the settings; the strategies that they name come with the next run."""
+        return open_memory(settings, own_strategies=False)
+
     report = (
-        reset_server(settings.chroma_url) if settings.chroma_url else reset_folder(settings.memory, discard=discard)
+        reset_server(settings.chroma_url, reopen)
+        if settings.chroma_url
+        else reset_folder(settings.memory, discard=discard, reopen=reopen)
     )
     if as_json:
         print_json(report.model_dump_json(by_alias=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -36,10 +36,15 @@ class ResetReport(Record):
 
 
 def reset_folder(
-    folder: Path, *, discard: bool = False, wait_seconds: float = LOCK_WAIT_SECONDS, now: time.struct_time | None = None
+    folder: Path,
+    *,
+    discard: bool = False,
+    wait_seconds: float = LOCK_WAIT_SECONDS,
+    now: time.struct_time | None = None,
+    reopen: Callable[[], MemoryStore] | None = None,
 ) -> ResetReport:
     """A memory with the seed alone in `folder`. What lay there, damaged or not, goes to a folder beside it, or with
-    `discard` away.
+    `discard` away. `reopen` makes the new memory; None: with the default embedder.
 
     Raises StoreError when the folder holds other files, is held by another process, or cannot be moved.
     """
@@ -50,19 +55,19 @@ def reset_folder(
     if aside is not None and discard:
         shutil.rmtree(aside)
         aside = None
-    with MemoryStore.open(folder, wait_seconds=wait_seconds) as store:
+    with reopen() if reopen else MemoryStore.open(folder, wait_seconds=wait_seconds) as store:
         return _report(store, aside)
 
 
-def reset_server(url: str) -> ResetReport:
-    """A memory with the seed alone on the server at `url`; what was there is removed."""
+def reset_server(url: str, reopen: Callable[[], MemoryStore] | None = None) -> ResetReport:
+    """A memory with the seed alone on the server at `url`; what was there is removed. `reopen`: see reset_folder."""
     connection = connect_server(url)
     try:
         with connection.exclusive(writing=True) as client:
             Collections(connection.place, {}, {}, default=("", 0)).drop(client)
     finally:
         disconnect(connection)
-    with MemoryStore.open(None, url) as store:
+    with reopen() if reopen else MemoryStore.open(None, url) as store:
         return _report(store, None)
 
 
