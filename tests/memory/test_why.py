@@ -57,7 +57,12 @@ def test_it_is_the_state_of_a_runs_first_step() -> None:
     run = selection_state(
         {"draft": Draft(step=1), "task": SimpleNamespace(id="softmax-1"), "run": "/somewhere/run"},
         SimpleNamespace(options=options, coder=coder),
-        SimpleNamespace(operator=operator, features=features_of(operator), bench=SimpleNamespace(device=device)),
+        SimpleNamespace(
+            operator=operator,
+            features=features_of(operator),
+            bench=SimpleNamespace(device=device),
+            folder=SimpleNamespace(key="run-0"),
+        ),
     )
     plan = coder.initial_plan(operator, "cuda")
     mine = first_state("softmax-1", operator, device, plan, 6, 5, "full")
