@@ -18,7 +18,7 @@ def clock_checks(
     """
     distrust = rounds.distrust
     proof = rounds.proof
-    said = [distrust or (proof.describe() if proof is not None else "")]
+    said = [distrust or (proof.describe() if proof is not None else ""), rounds.fresh_taken]
     if rounds.kind == "cuda" and not cold:
         said.append("data stay in the L2 from call to call, as was asked for")
     elif rounds.kind == "cuda":

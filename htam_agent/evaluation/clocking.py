@@ -18,7 +18,7 @@ from htam_agent.evaluation.cover import MOST_FLUSHES, Cover, cover_for, joined
 from htam_agent.evaluation.judge import Reference, Stop, Subject
 from htam_agent.evaluation.messages import Answer, Blueprint, Measure, Order, Prepare, Trial, Variant
 from htam_agent.evaluation.plans import regime_of
-from htam_agent.evaluation.proof import FirstCalls, ShortBlocks, remembers
+from htam_agent.evaluation.proof import FirstCalls, ShortBlocks
 from htam_agent.evaluation.rounds import Rounds
 from htam_agent.evaluation.sides import Seen, Sides
 from htam_agent.evaluation.timing import (
@@ -315,7 +315,7 @@ class Clocking:
         """Whether results are kept is only said when it shows again: behind twice the flushes, on blocks of the same
         length, each of which comes right after one of the other side's."""
         if turns == 1:
-            rounds.recalls = remembers(rounds.our_first, rounds.their_first, self._kind)
+            rounds.look_at_first_calls(rounds.our_first, rounds.their_first)
             return
         flushes = min(MOST_FLUSHES, 2 * self._flushes)
         ours = theirs = FirstCalls([], [])
@@ -326,7 +326,7 @@ class Clocking:
                 blocks.append(self._sides.theirs(turns, turns, flushes=flushes).milliseconds[1:])
                 blocks.append(self._sides.ours(turns, turns, flushes=flushes).milliseconds[1:])
             theirs, ours = _added(theirs, blocks[0], blocks[2]), _added(ours, blocks[1], blocks[3])
-        rounds.recalls = remembers(ours, theirs, self._kind)
+        rounds.look_at_first_calls(ours, theirs)
 
     def _compare_a_call(self, rounds: Rounds, turns: int, *, overwrite: bool = False) -> None:
         """Judges the outputs of the last call on a slot that is drawn now. Where calls move inputs or state on, that is

@@ -97,6 +97,8 @@ class Proof:
     constant_ms: float
     blocks: int
     reason: str = ""
+    busy: bool = False
+    """Whether others use the processor so much that the reference is held up as well (cpu)."""
     taken_ms: float | None = None
     """The outer clock's time, where the host holds calls up and the claim is not to be believed to the band."""
 
@@ -128,7 +130,8 @@ def prove(
         excused += MORE_WAIT * statistics.median(block.waited_ms / max(block.wall_ms, 1e-9) for block in theirs)
     seen = [(block.outer_ms(excused), block) for block in ours]
     outer, best = min(seen, key=lambda pair: pair[0] / _allowed(pair[1].inner_ms, strain, band, constant))
-    proof = Proof(best.inner_ms, outer, strain, band, constant, len(ours))
+    busy = kind == "cpu" and (excused > BUSY_WAIT or strain > BUSY_STRAIN)
+    proof = Proof(best.inner_ms, outer, strain, band, constant, len(ours), busy=busy)
     least = min(outer for outer, _ in seen)
     refuted = outer > _allowed(best.inner_ms, strain, band, constant)
     short = least > _allowed(claimed_ms, strain, band + SHORT_BAND, constant)
@@ -137,7 +140,7 @@ def prove(
         most = _allowed(min(best.inner_ms, claimed_ms), strain, band, GAP_MS) if kind == "cuda" else 0.0
         if kind == "cuda" and host_bound:
             most = _allowed(min(best.inner_ms, claimed_ms), strain, HOST_BAND, HOST_CONSTANT_MS)
-        elif kind == "cpu" and (excused > BUSY_WAIT or strain > BUSY_STRAIN):
+        elif busy:
             most = BUSY_TIMES * min(best.inner_ms, claimed_ms)
         if taken <= most:
             return replace(proof, taken_ms=taken)

@@ -39,6 +39,8 @@ class Rounds:
     """Before each call, in the end (cuda)."""
     recalls: str = ""
     """Why it seems to keep results, after a second look."""
+    fresh_taken: str = ""
+    """Why the times are those of calls on values that were never there before."""
     unstoppable: str = ""
     """Why the candidate's processes could not be stopped while it was not its turn."""
     handing_ms: list[float] = field(default_factory=list)
@@ -67,6 +69,23 @@ class Rounds:
         longer = max(1.0, proof.taken_ms / max(statistics.median(self.claimed), 1e-9))
         self.candidate = [time_ms * longer for time_ms in self.claimed]
         self.ratios = [theirs / ours for theirs, ours in zip(self.reference, self.candidate, strict=True)]
+
+    def look_at_first_calls(self, ours: FirstCalls, theirs: FirstCalls) -> None:
+        """Says that results seem to be kept from call to call, where calls on new values stand out. On a busy processor
+        such calls, which come right after a message, stand out for anybody now and then: then their own time is
+        taken, so that nobody is accused, and whoever keeps results gains nothing."""
+        found = remembers(ours, theirs, self.kind)
+        proof = self.proof
+        if not found or proof is None or not proof.busy:
+            self.recalls = found
+            return
+        longer = max(1.0, ours.ratio)
+        self.candidate = [time_ms * longer for time_ms in self.candidate]
+        self.ratios = [theirs_ms / ours_ms for theirs_ms, ours_ms in zip(self.reference, self.candidate, strict=True)]
+        self.fresh_taken = (
+            f"calls on new values took {longer:.3g} times as long as others, which proves nothing on a processor that "
+            "is this busy: their time is taken"
+        )
 
     def begin_again(self) -> None:
         """Forgets what was measured under a cover that did not suffice."""

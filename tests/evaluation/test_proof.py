@@ -161,3 +161,33 @@ def test_what_is_kept_from_call_to_call_shows_on_new_values(milliseconds: float,
 def test_bands_are_narrow(kind: str) -> None:
     assert BAND[kind] <= 0.15
     assert CONSTANT_MS[kind] <= 0.005
+
+
+def timed(load: float) -> Rounds:
+    """A CPU timing of a kernel of 1 ms against a reference of 2 ms, both slowed by `load` on the outer clock."""
+    rounds = Rounds("cpu", 3)
+    rounds.reference, rounds.claimed, rounds.candidate = [2.0] * 6, [1.0] * 6, [1.0] * 6
+    rounds.ratios = [2.0] * 6
+    rounds.ours = [Block(1.0, 100.0 * load, 0.2, 100)] * 3
+    rounds.theirs = [Block(2.0, 100.0 * load, 0.2, 50)] * 3
+    return rounds
+
+
+KEEPING = FirstCalls([3.0] * 6, [1.0] * 20)
+STEADY = FirstCalls([2.0] * 6, [2.0] * 20)
+
+
+def test_results_that_are_kept_are_an_accusation_on_a_quiet_processor() -> None:
+    rounds = timed(load=1.0)
+    rounds.look_at_first_calls(KEEPING, STEADY)
+    assert "results are kept" in rounds.distrust
+    assert rounds.fresh_taken == ""
+
+
+def test_on_a_busy_processor_the_time_of_new_values_is_taken_and_nobody_accused() -> None:
+    rounds = timed(load=1.6)
+    rounds.look_at_first_calls(KEEPING, STEADY)
+    assert rounds.recalls == ""
+    assert "new values" in rounds.fresh_taken
+    assert rounds.candidate == [3.0] * 6
+    assert max(rounds.ratios) < 1.0, "whoever keeps results gains nothing"
