@@ -6,8 +6,9 @@ import re
 
 from htam_agent.words import Record
 
-_OPENING = re.compile(r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w+#.-]*)[^`\n]*$")
-_THINKING = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
+# Possessive quantifiers: a hostile line of a megabyte is read once and not once for each of its characters.
+_OPENING = re.compile(r"^(?P<indent>[ \t]*+)(?P<fence>`{3,}+|~{3,}+)[ \t]*+(?P<language>[\w+#.-]*+)[^`\n]*+$")
+_TAG = re.compile(r"<(?P<closing>/?)(?P<name>think|thinking|reasoning)>", re.IGNORECASE)
 _THINKING_END = re.compile(r"</(?:think|thinking|reasoning)>", re.IGNORECASE)
 _THINKING_START = re.compile(r"<(?:think|thinking|reasoning)>", re.IGNORECASE)
 WRAPPERS = ("markdown", "md")
@@ -27,14 +28,31 @@ def without_thinking(text: str) -> tuple[str, bool]:
 
     Some servers drop the opening tag, so everything up to a lone closing tag is thinking too.
     """
-    rest = _THINKING.sub("", text)
-    parts = _THINKING_END.split(rest)
+    parts = _THINKING_END.split(_without_pairs(text))
     rest = parts[-1]
     opened = _THINKING_START.search(rest)
     # A tag inside a fenced block is the candidate's own text.
     if opened and not any(opened[0] in block.text for block in fenced_blocks(rest)):
         return rest[: opened.start()], True
     return rest, False
+
+
+def _without_pairs(text: str) -> str:
+    """The text without what stands between a tag and the next closing one of the same name. Each tag is looked at
+    once: an answer that loops in opening tags may have a hundred thousand."""
+    tags = list(_TAG.finditer(text))
+    last = {tag["name"].lower(): tag.start() for tag in tags if tag["closing"]}
+    kept: list[str] = []
+    end, waiting_for = 0, ""
+    for tag in tags:
+        name = tag["name"].lower()
+        if waiting_for:
+            if tag["closing"] and name == waiting_for:
+                end, waiting_for = tag.end(), ""
+        elif not tag["closing"] and last.get(name, -1) > tag.start():
+            kept.append(text[end : tag.start()])
+            waiting_for = name
+    return "".join([*kept, text[end:]])
 
 
 def fenced_blocks(text: str) -> list[Block]:

@@ -12,6 +12,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from htam_agent.coding.fences import Block, fenced_blocks, without_thinking
 from htam_agent.coding.patching import Misfit, apply_diff, looks_like_diff
@@ -25,6 +26,12 @@ ENDING_LINES = 12
 """Lines of a cut-off answer that the model is shown again, to go on behind them."""
 REPEATED = 12
 """Characters that a continuation must repeat of what stood before, in the middle of a line, to be seen as repeating."""
+MOST_CHARACTERS = 400_000
+"""Of an answer besides its thinking. What is longer loops, or is no answer to the question."""
+MOST_BLOCKS = 64
+"""Fenced blocks of an answer."""
+MOST_FILE = 100_000
+"""Characters of a candidate: it is sent back whole when it is to be mended, and must fit a model's context."""
 
 _STRATEGY = re.compile(r"^#\s*strategy:\s*([\w.-]+)\s*$", re.MULTILINE | re.IGNORECASE)
 
@@ -64,6 +71,26 @@ def parse_answer(text: str, backend: Backend, *, cut_off: bool = False, base: st
     """The candidate in one answer. `cut_off`: the server said that it reached its length limit."""
     visible, unfinished = without_thinking(_unwrapped(text))
     blocks = fenced_blocks(visible)
+    problem = _too_much(visible, blocks)
+    if problem:
+        return Parsed(problem=problem)
+    parsed = _parsed(visible, blocks, backend, base, cut_off=cut_off, unfinished=unfinished)
+    if len(parsed.source) > MOST_FILE:
+        return Parsed(problem=f"The file has {len(parsed.source)} characters; send one of at most {MOST_FILE}.")
+    return parsed
+
+
+def _too_much(visible: str, blocks: list[Block]) -> str:
+    if len(visible) > MOST_CHARACTERS:
+        return f"The answer has {len(visible)} characters; send the file alone, of at most {MOST_FILE}."
+    if len(blocks) > MOST_BLOCKS:
+        return f"The answer has {len(blocks)} fenced blocks; send the complete file alone, in one."
+    return ""
+
+
+def _parsed(
+    visible: str, blocks: list[Block], backend: Backend, base: str, *, cut_off: bool, unfinished: bool
+) -> Parsed:
     # Where the server says that it ran out, what stands in an open fence may parse and lack its end all the same.
     ended = blocks[:-1] if cut_off and blocks and not blocks[-1].closed else blocks
     texts = _python_texts(visible, ended) if ended or not blocks else iter(())
@@ -121,7 +148,7 @@ def _unwrapped(text: str) -> str:
         return text
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     values = found.values() if isinstance(found, dict) else []
     return next((value for value in values if isinstance(value, str) and f"class {CLASS}" in value), text)
@@ -185,8 +212,12 @@ def with_device_source(source: str, backend: Backend, device: str) -> str:
     return "\n".join([*lines[: node.lineno - 1], assigned, *lines[node.end_lineno :]]) + "\n"
 
 
+@lru_cache(maxsize=2 * MOST_BLOCKS)
 def device_source(source: str) -> str:
-    """The text of the constant CUDA_SRC or CPP_SRC of a candidate; empty where there is none."""
+    """The text of the constant CUDA_SRC or CPP_SRC of a candidate; empty where there is none. Kept, since every block
+    of an answer is asked for it once for each other block."""
+    if not any(name in source for name in SOURCE_CONSTANT.values()):
+        return ""
     try:
         node = _device_node(parse(source))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -220,7 +251,7 @@ def literal(text: str) -> str:
 def _insert_after_imports(source: str, statement: str) -> str:
     try:
         tree = parse(source)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return source
     last = 0
     for index, node in enumerate(tree.body):
