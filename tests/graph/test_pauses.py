@@ -171,6 +171,24 @@ def test_code_waits_for_a_yes_before_it_is_built(tmp_path: Path, said: str) -> N
     assert result.speedup.best == pytest.approx(1.5)
 
 
+def test_a_yes_counts_for_the_code_that_was_shown_alone(tmp_path: Path) -> None:
+    with context_of(tmp_path, SayingCoder([["1.5"]]), options_of(approve=("code",))) as context:
+        folder = context.start_run(TASK)
+        first = drive(context, folder)
+        assert isinstance(first, Waiting)
+        kernel = Path(first.candidates[0].kernel)
+        kernel.write_text(kernel.read_text(encoding="utf-8") + "# changed\n", encoding="utf-8")
+        again = drive(context, folder)
+        assert isinstance(again, Waiting)
+        assert again.candidates == first.candidates, "it still asks about what was shown"
+        result = drive(context, folder, "yes")
+        learned = len(context.memory.experiences)
+    assert isinstance(result, Result)
+    assert (result.kernel, learned) == (None, 0)
+    assert "changed after it was shown" in result.steps[0].reason
+    assert not (kernel.parent / "compile.json").exists()
+
+
 def test_both_approvals_and_another_machine_in_one_run(tmp_path: Path) -> None:
     options = options_of(approve=("direction", "code"), evaluator="external")
     kinds = []
