@@ -55,15 +55,14 @@ def parse_answers(answers: Sequence[tuple[str, bool]], backend: Backend, base: s
     An answer that was cut off is gone on with by the next one, unless that holds a whole file itself. `base`: the file
     that the model was shown (its best or its failed one), for answers that say only what changes in it.
     """
-    text, cut_off = "", False
+    text = ""
     parsed = Parsed(problem="There was no answer.")
     for answer, was_cut_off in answers:
-        alone = parse_answer(answer, backend, cut_off=was_cut_off, base=base)
-        if parsed.ending and "import torch" not in alone.source:
-            text, cut_off = joined(text, answer), was_cut_off
-            parsed = parse_answer(text, backend, cut_off=cut_off, base=base)
-        else:
-            text, parsed = answer, alone
+        # What goes on with a file that was cut off may look like its device code alone: only a file that is whole
+        # without the one before is taken for an answer of its own.
+        goes_on = parsed.ending and "import torch" not in parse_answer(answer, backend, cut_off=was_cut_off).source
+        text = joined(text, answer) if goes_on else answer
+        parsed = parse_answer(text, backend, cut_off=was_cut_off, base=base)
     return parsed
 
 

@@ -217,6 +217,19 @@ def test_an_answer_can_be_cut_off_twice() -> None:
     assert parse_answers([(first, True), (second, True), (third, False)], "cpp").source == FILE
 
 
+@pytest.mark.parametrize("language", ["cpp", "cuda", "python"])
+def test_what_goes_on_with_a_cut_off_file_is_not_taken_for_new_device_code(language: str) -> None:
+    """In a fence of the device's language it looks like an answer that changes only that of the best kernel."""
+    best = FILE.replace("1.0f", "9.0f")
+    cut = FILE.index("extern")
+    parsed = parse_answers([(f"```python\n{FILE[:cut]}", True), (fence(FILE[cut:], language), False)], "cpp", best)
+    assert parsed.source == FILE
+    assert parsed.note == ""
+    device, rest = FILE[cut:].split('\n"""\n')
+    answers = [(f"```python\n{FILE[:cut]}", True), (f"```{language}\n{device}\n```", True), (f'"""\n{rest}```', False)]
+    assert parse_answers(answers, "cpp", best).source == FILE
+
+
 DIFF = """```diff
 --- a/kernel.py
 +++ b/kernel.py
