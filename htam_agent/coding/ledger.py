@@ -24,10 +24,15 @@ from htam_agent.words import Record
 
 CHARACTERS_A_TOKEN = 3.0
 """For a question that is still to be asked: code has more tokens than prose, and too many are reserved, not too few."""
+LARGER_BUDGET = "Go on with a larger budget: htam resume --max-cost or --max-tokens."
 FIRST_ANSWER = 1024
 """Tokens that an answer is expected to have before one was given."""
 LONGEST_ANSWER = 32_768
 """Tokens that one answer may have under a budget where no setting limits it: what is reserved must be bounded."""
+
+
+FOREIGN = "custom"
+"""The model's name in the books for what a coder of the user's own says that it took."""
 
 
 class Budget(Record):
@@ -154,6 +159,23 @@ class Ledger:
             self._write(entry)
             self._spent.append(entry)
 
+    def check(self) -> None:
+        """Before a coder is asked, which may be one of the user's own that keeps no limit: there must be room for as
+        much as its largest answer so far.
+
+        Raises BudgetSpent where there is not.
+        """
+        with self._settled:
+            tokens, usd = sum(one.tokens for one in self._spent), sum(one.usd or 0.0 for one in self._spent)
+            largest = max((one.tokens for one in self._spent if one.model == FOREIGN), default=1)
+        over = self.budget.tokens is not None and tokens + largest > self.budget.tokens
+        if over or (self.budget.usd is not None and usd >= self.budget.usd):
+            raise BudgetSpent(
+                f"The budget of {self.budget.words()} has no room for a next answer of the coder "
+                f"({tokens:,} tokens are spent).",
+                LARGER_BUDGET,
+            )
+
     @property
     def entries(self) -> int:
         """How many attempts were put down."""
@@ -199,7 +221,7 @@ class Ledger:
                 raise BudgetSpent(
                     f"The budget of {self.budget.words()} has no room for a next question of about "
                     f"{entry.prompt_tokens + expected:,} tokens ({spent:,} tokens are spent).",
-                    "Go on with a larger budget: htam resume --max-cost or --max-tokens.",
+                    LARGER_BUDGET,
                 )
             self._settled.wait()
         usd = price.usd(entry.prompt_tokens, expected) if price else None

@@ -135,6 +135,7 @@ class RunBooks:
         self._question: Question | None = None
 
     def begin(self, characters: int) -> int | None:
+        self._scope.asked.set()
         self._question = self._scope.ledger.begin(self._choice, self._scope.step, characters)
         return self._question.limit
 

@@ -7,9 +7,10 @@ asked within it finds it. Outside of one nothing is counted.
 from __future__ import annotations
 
 import contextvars
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ class Scope:
     deadline: float | None = None
     tell: Callable[[str], None] | None = None
     """Is told of attempts that failed, while the next is waited for."""
+    asked: threading.Event = field(default_factory=threading.Event, compare=False)
+    """Set once a chat put something down in the books on behalf of this scope."""
 
 
 _current: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("htam_asking_scope", default=None)

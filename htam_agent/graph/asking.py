@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 from htam_agent.coding.chat import Answer
+from htam_agent.coding.ledger import FOREIGN
 from htam_agent.coding.roles import ModelChoice
 from htam_agent.coding.scope import Scope, asking_for
 from htam_agent.errors import BudgetSpent, ModelError
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def asking(state: State, runtime: Runtime[Context], session: Session, place: Place) -> Iterator[None]:
+def asking(state: State, runtime: Runtime[Context], session: Session, place: Place) -> Iterator[Scope]:
     """What a model is asked inside is put down in the run's books, under its limits."""
     options = context_of(runtime).options
     left = None if options.max_seconds is None else options.max_seconds - state["seconds"]
@@ -38,7 +39,7 @@ def asking(state: State, runtime: Runtime[Context], session: Session, place: Pla
     )
     before = session.ledger.entries
     with asking_for(scope):
-        yield
+        yield scope
     if session.ledger.entries != before:
         emit(runtime, "spent", session.ledger.summary(), step=place.step)
 
@@ -62,9 +63,10 @@ class Place:
         return cls(step, f"{step:04d}" + (f"-again{opening}" if opening else ""))
 
 
-def count_foreign(session: Session, code: Code, before: int, step: int) -> None:
-    """Puts down what a coder of the user's own says that it took; one that asks the run's chat is counted there."""
-    if code.prompt_tokens + code.completion_tokens == 0 or session.ledger.entries != before:
+def count_foreign(code: Code, scope: Scope) -> None:
+    """Puts down what a coder of the user's own says that it took; one that asked the run's chat in this scope is
+    counted there."""
+    if code.prompt_tokens + code.completion_tokens == 0 or scope.asked.is_set():
         return
     answer = Answer(
         text="",
@@ -73,7 +75,7 @@ def count_foreign(session: Session, code: Code, before: int, step: int) -> None:
         estimated=code.tokens_estimated,
         seconds=code.seconds,
     )
-    session.ledger.add(ModelChoice(role="code", model="custom"), step, answer)
+    scope.ledger.add(ModelChoice(role="code", model=FOREIGN), scope.step, answer)
 
 
 def halted_by(error: BudgetSpent | ModelError, state: State) -> Halt:

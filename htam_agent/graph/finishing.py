@@ -67,11 +67,11 @@ def finish_run(state: State, runtime: Runtime[Context], session: Session) -> Res
 
 def _cost(state: State, session: Session, started: float, foreign: bool) -> Cost:
     """What the run took. The books know of attempts that no step counts: lost ones, and those of killed processes. A
-    `foreign` coder keeps its own: what it costs is not known, and its tokens are those that it told."""
+    `foreign` coder says its tokens alone: what it costs is not known."""
     uses = by_role(session.ledger.uses())
     return Cost(
         usd=None if foreign else total_usd(uses),
-        tokens=sum(use.tokens for use in uses) + (state.get("tokens", 0) if foreign else 0),
+        tokens=sum(use.tokens for use in uses),
         seconds=round(state.get("seconds", 0.0) + time.monotonic() - started, 3),
         models=uses,
     )

@@ -221,13 +221,14 @@ def _written(candidate: Candidate, code: Code, seconds: float) -> Candidate:
 def _ask(state: State, runtime: Runtime[Context], session: Session, request: CodeRequest, candidate: Candidate) -> Code:
     """Ask the coder and store its answer before anything else happens to it. A refusal that cost nothing is not stored:
     the step is opened again with other strategies under the same number."""
-    coder, before = context_of(runtime).coder, session.ledger.entries
-    with asking(state, runtime, session, Place.of_candidate(candidate)):
+    coder = context_of(runtime).coder
+    with asking(state, runtime, session, Place.of_candidate(candidate)) as scope:
+        session.ledger.check()
         if candidate.attempt == 0:
             code = coder.generate(request)
         else:
             code = coder.repair(repair_request(request, session, candidate))
-        count_foreign(session, code, before, candidate.step)
+        count_foreign(code, scope)
     if not code.source and not code.prompt_tokens:
         return code
     folder = session.folder.candidate(candidate.step, candidate.index, candidate.attempt)

@@ -8,11 +8,17 @@ from pathlib import Path
 import pytest
 
 from htam_agent.api import optimize, resume
-from htam_agent.errors import ModelError, SettingsError
+from htam_agent.coding.base import Code
+from htam_agent.coding.chat import Answer
+from htam_agent.coding.ledger import Budget, Ledger
+from htam_agent.coding.roles import ModelChoice
+from htam_agent.coding.scope import Scope
+from htam_agent.errors import BudgetSpent, ModelError, SettingsError
+from htam_agent.graph.asking import count_foreign
 from htam_agent.graph.events import Event
 from htam_agent.runs.records import Result
 from tests.support.endpoint import Reply, failure, scripted
-from tests.support.instant import TASK, answer, settings_of
+from tests.support.instant import EVALUATOR, TASK, answer, settings_of
 
 PRICES = """
 [[price]]
@@ -112,6 +118,55 @@ def test_attempts_that_may_be_billed_count(tmp_path: Path) -> None:
     assert use.calls == 2
     assert use.estimated
     assert use.tokens > 1100
+
+
+TELLING = """
+from htam_agent.coding.base import Code
+
+class Coder:
+    name = "telling"
+
+    def initial_plan(self, operator, backend):
+        return None
+
+    def generate(self, request):
+        source = f"# instant: 1.{request.step}\\n# {request.index}\\nclass ModelNew:\\n    pass\\n"
+        return Code(source=source, strategy="none", prompt_tokens=900, completion_tokens=100)
+
+    def repair(self, request):
+        return self.generate(request.request)
+"""
+
+
+@pytest.mark.parametrize(("candidates", "steps"), [(1, 2), (2, 1)])
+def test_a_coder_of_the_users_own_is_not_asked_beyond_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, candidates: int, steps: int
+) -> None:
+    (tmp_path / "telling_coder.py").write_text(TELLING)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    tools = {"evaluator": EVALUATOR, "coder": "telling_coder:Coder"}
+    given = {"backend": "cpp", "seed": 1, "steps": 4, "out": tmp_path / "run", "memory": tmp_path / "memory"}
+    result = optimize(str(TASK), candidates=candidates, max_tokens=2500, tools=tools, **given)
+    assert (result.unfinished, len(result.steps)) == ("budget", steps)
+    assert result.cost.tokens == 2000, "every token once"
+    assert sum(use.tokens for use in result.cost.models) == 2000
+    assert result.cost.usd is None
+
+
+def test_what_a_coder_tells_counts_though_another_is_booked_meanwhile() -> None:
+    ledger = Ledger(None, None, Budget(tokens=3000))
+    own, asked = Scope("run", ledger, 1, "0001-0-0"), Scope("run", ledger, 1, "0001-1-0")
+    told = Code(source="x", prompt_tokens=900, completion_tokens=100)
+    choice = ModelChoice(role="code", model="m")
+    ledger.add(choice, 1, Answer(text="", prompt_tokens=5, completion_tokens=5))
+    asked.asked.set()
+    count_foreign(told, own)
+    count_foreign(told, asked)
+    assert sum(use.tokens for use in ledger.uses()) == 1010
+    ledger.check()
+    count_foreign(told, own)
+    with pytest.raises(BudgetSpent, match="2,010 tokens are spent"):
+        ledger.check()
 
 
 @pytest.mark.slow
