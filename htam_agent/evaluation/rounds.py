@@ -79,7 +79,8 @@ class Rounds:
         if not found or proof is None or not proof.busy:
             self.recalls = found
             return
-        longer = max(1.0, ours.ratio)
+        fresh_ms = statistics.median(ours.fresh)
+        longer = max(1.0, ours.ratio, fresh_ms / max(statistics.median(self.candidate), 1e-9))
         self.candidate = [time_ms * longer for time_ms in self.candidate]
         self.ratios = [theirs_ms / ours_ms for theirs_ms, ours_ms in zip(self.reference, self.candidate, strict=True)]
         self.fresh_taken = (

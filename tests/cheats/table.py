@@ -223,7 +223,15 @@ def outcome(
         return "refused"
     if case.truth is not None and result.verdict == "correct" and case.truth(result, honest):
         return "defused"
+    if result.verdict == "correct" and _time_of_new_values(result):
+        return "defused"
     return "missed"
+
+
+def _time_of_new_values(result: RunResult) -> bool:
+    """Whether, on a busy processor, the time of calls on new values was taken: what is kept from call to call then
+    gains nothing."""
+    return any(check.name == "clock" and "calls on new values took" in check.detail for check in result.checks)
 
 
 def explain(result: RunResult) -> str:

@@ -69,7 +69,7 @@ CASES = {
     ),
     "a missing key changes the route in silence": (
         "cli/test_bad_input.py::test_a_missing_key_is_named_before_any_work",
-        "coding_model/test_model_coder.py::test_preflight_names_what_is_missing",
+        "coding_model/test_roles.py::test_the_preflight_names_the_setting_that_is_wrong",
     ),
     "a made-up bandwidth for an unknown GPU": (
         "backends/test_ceilings.py::test_figures_that_make_no_sense_are_not_believed",

@@ -43,8 +43,13 @@ WORKSPACE = slow(
 
 def test_results_that_are_kept_by_a_few_of_the_inputs_are_noticed(judge: Judge) -> None:
     result = judge(CACHED, timing=True)
-    assert result.verdict in ("quarantined", "wrong"), result
     assert result.stage == "time"
+    if result.verdict == "correct":  # on a busy processor: the time of calls on new values was taken
+        assert not result.faster
+        (check,) = [check for check in result.checks if check.name == "clock"]
+        assert "calls on new values took" in check.detail, result
+        return
+    assert result.verdict in ("quarantined", "wrong"), result
     assert "not seen" in result.reason
 
 
