@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, overload
 
 from htam_agent.errors import RunError, UsageError
 from htam_agent.runs.folder import find_run, new_run_folder
+from htam_agent.runs.holding import held
 from htam_agent.runs.limits import limited_anew, may_go_on
 from htam_agent.runs.records import Result, RunManifest, RunSettings
 from htam_agent.task import Task
@@ -51,7 +52,6 @@ def optimize(
     approval or for verdicts (`resume` goes on). A candidate's failure raises nothing: it is in the Result.
     """
     from htam_agent.graph.runner import run_graph
-    from htam_agent.runs.cap import keep_under_cap
     from htam_agent.services import make_context, run_options
 
     task = Task.parse(task) if isinstance(task, str) else task
@@ -61,8 +61,7 @@ def optimize(
     context = make_context(settings, options, out)
     try:
         folder = context.start_run(task)
-        keep_under_cap(Path(settings.runs), settings.runs_cap_bytes)
-        with _naming(folder):
+        with held(folder), _naming(folder):
             return run_graph(context, folder.manifest().task, folder, listen or _ignore, control)
     finally:
         context.close()
@@ -87,33 +86,65 @@ def resume(
     What a run waits for is given with it: `verdicts` (a results file of `htam evaluate --batch`, or its lines), or
     `approve` (yes, no, or the direction that is to be taken).
 
-    Raises RunError when there is no such run, it is corrupt, its task file changed meanwhile, or what is given is not
-    what it waits for (the run is then as before); TaskError when its pickled module did; Paused where it waits again.
+    Raises RunError when there is no such run, it is corrupt, another process drives it, its task file changed
+    meanwhile, or what is given is not what it waits for (the run is then as before); TaskError when its pickled module
+    did; Paused where it waits again.
     """
-    from htam_agent.backends.registry import require_backend
-    from htam_agent.graph.runner import run_graph
     from htam_agent.runs.answering import take_answers
-    from htam_agent.services import make_context
 
     settings = settings or _settings(overrides)
     folder = find_run(Path(settings.runs), run)
-    finished, manifest = folder.read("result.json", Result), folder.manifest()
-    options = limited_anew(manifest.options, settings)
-    if finished is not None and not may_go_on(finished, manifest.options, options):
-        return finished
+    ended = _ended(folder, settings)
+    if ended is not None:
+        return ended
+    with held(folder):
+        # Another process may have brought it to its end before the lock was ours.
+        ended = _ended(folder, settings)
+        if ended is not None:
+            return ended
+        _check_resumable(folder.manifest())
+        take_answers(folder, verdicts, approve)
+        return _gone_on(folder, settings, listen or _ignore, control, approve)
+
+
+def _ended(folder: RunFolder, settings: Settings) -> Result | None:
+    """The result of a run that does not go on."""
+    finished, before = folder.read("result.json", Result), folder.manifest().options
+    if finished is None or may_go_on(finished, before, limited_anew(before, settings)):
+        return None
+    return finished
+
+
+def _check_resumable(manifest: RunManifest) -> None:
+    """Raises UsageError where the task is another one now, or the run's backend does not work here."""
+    from htam_agent.backends.registry import require_backend
+
     _unchanged(manifest.task)
     if manifest.options.evaluator == "local":
         require_backend(manifest.options.backend)
-    take_answers(folder, verdicts, approve)
-    listen = listen or _ignore
-    settings = _as_before(settings, manifest, listen)
-    context = make_context(settings, options, folder.root)
-    folder.write("run.json", manifest.model_copy(update={"options": options}))
+
+
+def _gone_on(
+    folder: RunFolder,
+    settings: Settings,
+    listen: Callable[[Event], None],
+    control: RunControl | None,
+    answer: str | None,
+) -> Result:
+    """The run's result after it went on, under the limits that are given now."""
+    from htam_agent.graph.runner import reopen_run, run_graph
+    from htam_agent.services import make_context
+
+    manifest = folder.manifest()
+    options = limited_anew(manifest.options, settings)
+    context = make_context(_as_before(settings, manifest, listen), options, folder.root)
     try:
+        # The new limits are stored last: with them and the old result the run would look as if it could not go on.
+        if folder.path("result.json").exists():
+            reopen_run(folder)
+        folder.write("run.json", manifest.model_copy(update={"options": options}))
         with _naming(folder):
-            return run_graph(
-                context, manifest.task, folder, listen, control, reopen=finished is not None, answer=approve
-            )
+            return run_graph(context, manifest.task, folder, listen, control, answer)
     finally:
         context.close()
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+CHECKPOINTS = "checkpoints.sqlite"
+"""The file in the run's folder."""
 STATE_TYPES = (
     Task, Result, Draft, Candidate, Best, Past, Failure, Speedups, Interval, Times, StepRecord, CandidateSummary, Cost,
     ProfileResult, TensorInfo, Directed, Halt, ModelUse,

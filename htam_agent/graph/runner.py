@@ -10,7 +10,7 @@ from langgraph.types import Command
 
 from htam_agent.errors import HtamError, InfrastructureError, RunError
 from htam_agent.graph.build import build_graph
-from htam_agent.graph.checkpoints import open_checkpoints
+from htam_agent.graph.checkpoints import CHECKPOINTS, open_checkpoints
 from htam_agent.graph.state import InputState, State
 from htam_agent.runs.records import Result
 from htam_agent.runs.waiting import WAITING_FILE, Waiting
@@ -81,6 +81,35 @@ def endless(run: str, limit: int) -> InfrastructureError:
     )
 
 
+def reopen_run(folder: RunFolder) -> None:
+    """Lets a run with a result, which was stopped before its own end, take its next step when it is driven again. Its
+    result is moved aside: from here on it has none.
+
+    This may break off at any point and be called again: the state changes first, and only where it is at the stop; one
+    that is in a step already stays there. Raises RunError where there is no checkpoint.
+    """
+    path = folder.path(CHECKPOINTS)
+    if not path.exists():
+        raise _without_checkpoint(folder)
+    with open_checkpoints(path) as saver:
+        graph = build_graph().compile(checkpointer=saver)
+        config: RunnableConfig = {"configurable": {"thread_id": folder.root.name}}
+        if saver.get_tuple(config) is None:
+            raise _without_checkpoint(folder)
+        found = graph.get_state(config)
+        if found.values.get("halt") is not None and found.next in ((), ("finish",)):
+            graph.update_state(config, {"stop": "", "halt": None}, as_node="learn")
+    folder.move("result.json", "stopped.json")
+
+
+def _without_checkpoint(folder: RunFolder) -> RunError:
+    return RunError(
+        f"The run in {str(folder.root)!r} has no checkpoint from which it could go on.",
+        "Give a renamed folder its name back, or start a new run: what was learned is in the memory.",
+        "checkpoint-missing",
+    )
+
+
 def run_graph(
     context: Context,
     task: Task,
@@ -88,16 +117,15 @@ def run_graph(
     listen: Callable[[Event], None],
     control: RunControl | None = None,
     answer: str | None = None,
-    reopen: bool = False,
 ) -> Result:
     """Run the graph with checkpoints in `folder`; a folder with checkpoints is resumed where it stopped, with `answer`
-    where it waits for one. `reopen`: it has a result, but was stopped before its own end, and takes its next step.
+    where it waits for one.
 
     `control.request_drain()` from a signal handler stops the run before the next node (Interrupted).
     Raises the errors of the nodes, Paused where the run waits, RunError for a corrupt checkpoint, InfrastructureError
     for a run without an end.
     """
-    with open_checkpoints(folder.path("checkpoints.sqlite")) as saver:
+    with open_checkpoints(folder.path(CHECKPOINTS)) as saver:
         graph = build_graph().compile(checkpointer=saver)
         config: RunnableConfig = {
             "configurable": {"thread_id": folder.root.name},
@@ -107,8 +135,6 @@ def run_graph(
         given: InputState | Command[Never] | None = None if begun else InputState(task=task)
         if answer is not None:
             given = Command(resume=answer)
-        if reopen:
-            graph.update_state(config, {"stop": "", "halt": None}, as_node="learn")
         result: Result | None = None
         try:
             for mode, chunk in graph.stream(

@@ -11,7 +11,9 @@
     candidates/0001-0-0/        kernel.py, code.json, compile.json, run.json, profile.json  (step-index-attempt)
     bench/                      the evaluator's scratch: builds, logs, the candidates' own folders
     checkpoints.sqlite          the graph's own state
+    lock                        held by the process that drives the run
     kernel.py, result.json, report.md
+    stopped.json                the result of a run that was stopped before its own end, once it goes on
 
 Every file is written to a temporary name and renamed: a reader sees all of it or none.
 """
@@ -141,6 +143,16 @@ class RunFolder:
     def write(self, name: str, record: BaseModel) -> None:
         """Store a record as JSON under `name`, atomically."""
         write_atomically(self.path(name), record.model_dump_json(by_alias=True, indent=1) + "\n")
+
+    def move(self, name: str, to: str) -> None:
+        """Give a file another name, in the place of what has that name.
+
+        Raises RunError when the folder cannot be written.
+        """
+        try:
+            self.path(name).replace(self.path(to))
+        except OSError as error:
+            raise write_error(self.path(to), error) from error
 
     def read(self, name: str, kind: type[T]) -> T | None:
         """The record under `name`, or None where there is none.
