@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Self
@@ -13,6 +14,9 @@ from htam_agent.words import Record
 
 SeamName = Literal["compile", "run", "profile", "coder", "evaluator", "embedder", "executor"]
 MCP_PREFIX = "mcp:"
+SHORTEST_KEY = 8
+"""Characters of a value from which on it is struck out of messages."""
+_KEY_NAME = re.compile(r"key|token|secret|passw|auth|credential", re.IGNORECASE)
 
 
 class ToolChoices(Record):
@@ -73,8 +77,37 @@ class McpServer(Record):
         return self
 
     def __str__(self) -> str:
-        """Without the environment and the headers, which may hold keys."""
-        return self.url.partition("?")[0] if self.url else " ".join([self.command or "", *self.args])
+        """The command or the address alone: the rest, a user of the address included, may hold keys."""
+        if self.url is None:
+            return self.command or ""
+        _, place, _ = _parted(self.url)
+        return place
+
+    def hide(self, text: str) -> str:
+        """The text without the values that may be keys: a server's words and a client's errors repeat them."""
+        user, _, query = _parted(self.url or "")
+        values = [value.get_secret_value() for value in (*self.env.values(), *self.headers.values())]
+        values += [user, *user.split(":"), *(pair.partition("=")[2] for pair in query.split("&")), *self._keys()]
+        found = {part for value in values for part in (value, *value.split())}
+        # Short ones ("1", "Bearer") are no keys, and striking them out would eat the words of the message.
+        for part in sorted((part for part in found if len(part) >= SHORTEST_KEY), key=len, reverse=True):
+            text = text.replace(part, "***")
+        return text
+
+    def _keys(self) -> list[str]:
+        """Values of arguments that are called keys: --api-key=VALUE, --token VALUE."""
+        pairs = [tuple(arg.partition("=")[::2]) for arg in self.args]
+        pairs += [(arg, after) for arg, after in zip(self.args, self.args[1:], strict=False) if "=" not in arg]
+        return [value for name, value in pairs if name.startswith("-") and _KEY_NAME.search(name)]
+
+
+def _parted(url: str) -> tuple[str, str, str]:
+    """User and password; the address without them, query and fragment; the query."""
+    scheme, mark, rest = url.partition("#")[0].partition("://")
+    place, _, query = rest.partition("?")
+    host, slash, path = place.partition("/")
+    user, _, host = host.rpartition("@")
+    return user, f"{scheme}{mark}{host}{slash}{path}", query
 
 
 class McpChoices(Record):

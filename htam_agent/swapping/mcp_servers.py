@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TextIO, cast
 
 from htam_agent.background import at_end, run_in_background
 from htam_agent.errors import InfrastructureError, SettingsError
-from htam_agent.plain_text import plain
+from htam_agent.plain_text import plain, plain_whole
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -53,7 +53,7 @@ class Connection:
         except TimeoutError as error:
             raise self._refused(f"it did not answer within {self.server.start_seconds:g} s") from error
         except Exception as error:
-            raise self._refused(_innermost(error)) from error
+            raise self._refused(self._reason(error)) from error
 
     def call(self, tool: str, arguments: dict[str, object]) -> CallToolResult:
         """The tool's answer. Raises InfrastructureError when the server is gone, refuses, or takes too long."""
@@ -65,7 +65,7 @@ class Connection:
             message = f"{what} did not answer {tool!r} within {self.server.call_seconds:g} s{self._said()}."
             raise InfrastructureError(message, remedy, "mcp-timeout") from error
         except Exception as error:
-            message = f"{what} failed at {tool!r}: {_innermost(error)}{self._said()}."
+            message = f"{what} failed at {tool!r}: {self._reason(error)}{self._said()}."
             raise InfrastructureError(message, remedy, "mcp-failed") from error
 
     async def _call(self, tool: str, arguments: dict[str, object]) -> CallToolResult:
@@ -153,8 +153,15 @@ class Connection:
     def _said(self) -> str:
         """The end of what the server wrote on its standard error, if anything."""
         self._log.seek(0)
-        text = self._log.read().strip()
-        return f"; it wrote: {plain(text[-LOG_CHARACTERS:], LOG_CHARACTERS)}" if text else ""
+        text = self.server.hide(plain_whole(self._log.read())).strip()
+        return f"; it wrote: {text[-LOG_CHARACTERS:]}" if text else ""
+
+    def _reason(self, error: BaseException) -> str:
+        """The cause behind the groups that structured concurrency wraps round it."""
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        text = plain(self.server.hide(plain_whole(str(error)))).strip().rstrip(".")
+        return text or type(error).__name__
 
     def _refused(self, reason: str) -> SettingsError:
         run_in_background(self._ended())
@@ -165,14 +172,6 @@ class Connection:
             f"Correct mcp.servers.{self.name} in htam.toml, or start it by hand to see what it says.",
             "mcp-start",
         )
-
-
-def _innermost(error: BaseException) -> str:
-    """The cause behind the groups that structured concurrency wraps round it, in one line."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    text = plain(str(error)).strip().rstrip(".")
-    return text or type(error).__name__
 
 
 _connections: dict[str, Connection] = {}

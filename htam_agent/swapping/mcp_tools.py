@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from htam_agent.coding.base import Code
 from htam_agent.errors import InfrastructureError, SettingsError
-from htam_agent.plain_text import plain
+from htam_agent.plain_text import plain, plain_whole
 from htam_agent.swapping.choices import MCP_PREFIX, McpServer, SeamName
 from htam_agent.swapping.mcp_servers import Connection, connect
 from htam_agent.swapping.protocols import BuildRequest, ProfileRequest, RunRequest
@@ -68,7 +68,8 @@ class McpTool(Generic[R]):
         answer = self.connection.call(self.name, {name: offered[name] for name in self._named})
         if answer.is_error:
             text = " ".join(getattr(part, "text", "") for part in answer.content)
-            raise InfrastructureError(f"{self.what} failed: {plain(text, 1000).strip()}", REMEDY, "tool-failed")
+            shown = plain(self.connection.server.hide(plain_whole(text)), 1000).strip()
+            raise InfrastructureError(f"{self.what} failed: {shown}", REMEDY, "tool-failed")
         found = answer.structured_content
         if not isinstance(found, dict):
             raise InfrastructureError(f"{self.what} answered without structured content.", REMEDY, "tool-answer")

@@ -79,7 +79,7 @@ def test_a_server_that_died_stays_dead_for_the_run_and_starts_anew_for_the_next(
     for _ in range(2):
         with pytest.raises(InfrastructureError) as caught:
             dead(OFFERED)
-        assert all(word in str(caught.value) for word in ("perf_server.py", "out of licences", "are kept"))
+        assert all(word in str(caught.value) for word in (sys.executable, "out of licences", "are kept"))
     assert tool("profile")(OFFERED).bottleneck == "latency"
 
 
@@ -107,6 +107,22 @@ def test_a_server_that_does_not_start_is_one_sentence(server: dict[str, object],
         choose(settings(**server))
     said = str(caught.value)
     assert all(word in said for word in words), said
+
+
+def test_no_key_of_a_server_stands_in_an_error() -> None:
+    """Neither its own words nor the client's repeat what only the server should know."""
+    talks = "import os, sys; sys.exit(' '.join((*sys.argv, os.environ['SECRET'], 'boom')))"
+    args = ["-c", talks, "--api-key", "key-in-args", "--token=token-in-args", "more"]
+    command = {"command": sys.executable, "args": args, "env": {"SECRET": "key-in-env"}}
+    address = {"url": "http://me:key-in-url@127.0.0.1:9/mcp?key=key-in-query", "headers": {"A": "Bearer key-in-header"}}
+    for server, left in ((command, "boom"), (address, "http://127.0.0.1:9/mcp")):
+        with pytest.raises(SettingsError) as caught:
+            choose(settings(**server))
+        said = str(caught.value)
+        assert left in said
+        assert "-in-" not in said, said
+    hide = settings(**address).mcp.servers["perf"].hide
+    assert hide("no http://me:key-in-url@x?key=key-in-query, Bearer key-in-header") == "no http://***@x?key=***, ***"
 
 
 def test_an_embedder_and_a_coder_by_a_server(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
