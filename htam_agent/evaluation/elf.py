@@ -114,7 +114,7 @@ class Elf:
     def _unpack(self, form: struct.Struct, offset: int) -> tuple[int, ...]:
         try:
             return form.unpack_from(self._data, offset)
-        except struct.error as error:
+        except (struct.error, OverflowError) as error:  # an offset beyond what a machine word holds
             raise NotElf(f"a table points outside of the file ({error})") from error
 
     def _bytes(self, offset: int, size: int) -> bytes:

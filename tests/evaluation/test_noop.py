@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from htam_agent.backends.cuda import CudaBackend, compile_text
@@ -145,6 +145,7 @@ def test_any_bytes_are_an_elf_file_or_said_to_be_none(data: bytes) -> None:
         list(Elf(data).symbols())
 
 
+@example(47, b"\x80")  # an offset beyond a machine word
 @given(st.integers(0, 2000), st.binary(min_size=1, max_size=64))
 def test_damaged_files_never_break_the_reader(place: int, noise: bytes) -> None:
     """The tables of a file that hostile code has a hand in: anything but NotEmptied would be a fault of ours."""
