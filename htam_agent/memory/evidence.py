@@ -30,8 +30,9 @@ OTHER_PREFIX = 0.4
 
 WEAKEST = 0.02
 NEAREST = 512
-"""Experiences below the weight WEAKEST, and those beyond the NEAREST strongest, are left out: thousands of strangers
-must not outvote a few relatives. (Of equals at the border all stay, so that the order of storing does not decide.)"""
+"""Experiences below the weight WEAKEST are left out, and of those of other tasks or devices all beyond the NEAREST
+strongest: thousands of strangers must not outvote a few relatives, nor push out what was measured on the task at hand.
+(Of equals at the border all stay, so that the order of storing does not decide.)"""
 
 MARGIN = 1e-3
 """Relative; a hundred times the error of a similarity in single precision."""
@@ -118,16 +119,11 @@ class Evidence:
         rows = self._candidates(state, len(self.records))
         difference = self._vectors[rows] - state_vector(state)
         weights = np.exp(-np.einsum("ij,ij->i", difference, difference)) * self._affinity(state, rows)
-        weakest = WEAKEST
-        if len(rows) > NEAREST:
-            weakest = max(WEAKEST, float(np.partition(weights, -NEAREST)[-NEAREST]))
-        kept = np.flatnonzero(weights >= weakest)
+        own = self._own(state, rows)
+        kept = np.flatnonzero(weights >= _borders(weights, own))
         kept = kept[np.argsort(self._keys[rows[kept]], kind="stable")]
         weights, rows = weights[kept], rows[kept]
-        codes = self._facts[:, rows]
-        backend, _, device = self._place(state)
-        own = (codes[TASK] == self.code(state.task)) & (codes[DEVICE] == device) & (codes[BACKEND] == backend)
-        return Attended(rows, weights, self._shares[rows], codes, self._prefixes[0, rows], own)
+        return Attended(rows, weights, self._shares[rows], self._facts[:, rows], self._prefixes[0, rows], own[kept])
 
     def _candidates(self, state: SelectionState, count: int) -> NDArray[np.intp]:
         """Positions among which all that count are. The distances |v|^2 - 2 v q + |q|^2 by products are fast and
@@ -137,13 +133,20 @@ class Evidence:
         products = np.einsum("ij,j->i", self._vectors[:count], query)
         distances = self._squares[:count] - 2.0 * products + query @ query
         weights = np.exp(-distances) * self._affinity(state, slice(0, count))
-        weakest = WEAKEST
-        if count > NEAREST:
-            weakest = max(WEAKEST, float(np.partition(weights, -NEAREST)[-NEAREST]))
-        near = weights >= weakest * (1.0 - MARGIN)
         if state.mode == "no-update" and state.run:
-            near &= self._facts[RUN, :count] != self.code(state.run)
-        return np.flatnonzero(near)
+            weights[self._facts[RUN, :count] == self.code(state.run)] = 0.0
+        borders = _borders(weights, self._own(state, slice(0, count)))
+        return np.flatnonzero(weights >= borders * (1.0 - MARGIN))
+
+    def _own(self, state: SelectionState, rows: slice | NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Which rows were measured on the state's very task and device."""
+        backend, _, device = self._place(state)
+        facts = self._facts
+        return np.asarray(
+            (facts[TASK, rows] == self.code(state.task))
+            & (facts[DEVICE, rows] == device)
+            & (facts[BACKEND, rows] == backend)
+        )
 
     def _place(self, state: SelectionState) -> tuple[int, int, int]:
         """Codes of backend, architecture and device of a state."""
@@ -187,6 +190,14 @@ class Evidence:
             self._facts = np.concatenate([self._facts, np.full_like(self._facts, -1)], axis=1)
             self._shares = np.concatenate([self._shares, np.zeros_like(self._shares)])
             self._keys = np.concatenate([self._keys, np.zeros_like(self._keys)])
+
+
+def _borders(weights: NDArray[np.floating], own: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """The weight below which each is left out."""
+    others, border = weights[~own], WEAKEST
+    if len(others) > NEAREST:
+        border = max(WEAKEST, float(np.partition(others, -NEAREST)[-NEAREST]))
+    return np.where(own, WEAKEST, border)
 
 
 def position_weights(count: int, decay: bool = True) -> NDArray[np.float64]:

@@ -141,6 +141,19 @@ def test_equals_at_the_border_all_count() -> None:
     assert len(evidence_of(*records).attended(state())) == NEAREST + 50
 
 
+def test_strangers_do_not_push_out_what_was_measured_on_the_task_at_hand() -> None:
+    """The strangers' paths are alike, so that each of them weighs more than a step of this task's first."""
+    path = {"prefix": ("reuse",), "prefix_outcomes": (0.1,)}
+    strangers = [experience(f"s{number}", "wide", "wide-loads", task="another", **path) for number in range(NEAREST)]
+    nearer = experience("nearer", "wide", "wide-loads", task="another", **path)
+    own = [experience(f"own {number}", "wide", "wide-loads", None) for number in range(3)]
+    farther = experience("farther", "wide", "wide-loads", task="another")
+    found = weights(evidence_of(farther, *own, *strangers, nearer), state(**path))
+    assert len(found) == NEAREST + 1 + len(own)
+    assert {one.id for one in own} < found.keys()
+    assert "farther" not in found
+
+
 def test_a_kept_answer_is_not_given_after_the_memory_changed() -> None:
     memory, here = index(experience("a", "wide", "wide-loads", 0.9)), state()
     before = score_directions(here, memory), retrieve_strategies(here, "wide", memory)
