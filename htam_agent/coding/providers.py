@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from htam_agent.coding.roles import ModelChoice
 
+OPENAI = "https://api.openai.com/v1"
+
 
 def check_choice(choice: ModelChoice) -> None:
     """What can be said without a network. Raises SettingsError when the model, the key or the address cannot be right,
@@ -73,7 +75,9 @@ def _open_openai(choice: ModelChoice) -> BaseChatModel:
     return ChatOpenAI(
         model_name=choice.bare_model,
         openai_api_key=SecretStr(choice.key),
-        openai_api_base=choice.base_url,
+        # Said even where it is the client's own default: OPENAI_BASE_URL, which is no setting of ours, would change it,
+        # and the key goes where the settings say.
+        openai_api_base=choice.base_url or OPENAI,
         request_timeout=choice.timeout_seconds,
         temperature=choice.temperature,
         max_retries=0,
