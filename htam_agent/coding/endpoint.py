@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 from htam_agent.coding.chat import Answer, Message
 from htam_agent.coding.faults import Fault, clean, fault_of, model_error, where_is
 from htam_agent.coding.providers import answer_limit, is_openai, open_client
+from htam_agent.coding.redaction import redacted
 from htam_agent.coding.roles import ModelChoice
 from htam_agent.coding.structured import parse_object, response_format, with_instruction
 from htam_agent.errors import HtamError, ModelError
@@ -155,7 +156,7 @@ class Endpoint:
         limits = [most for most in (call.books.begin(characters), self.choice.max_answer_tokens) if most is not None]
         try:
             message = self._send(messages, min(limits, default=None), body, call.deadline)
-            answer = answer_of(message, characters, time.monotonic() - started)
+            answer = answer_of(message, characters, time.monotonic() - started, self.choice.key)
         except BaseException as error:
             # Who interrupts the wait does not stop the model.
             call.books.fail(not isinstance(error, Exception) or fault_of(error).billed)
@@ -224,8 +225,8 @@ class Endpoint:
         return wait_random_exponential(multiplier=self.rules.base_seconds, max=self.rules.max_seconds)(state)
 
     def _report(self, state: RetryCallState) -> None:
-        fault = _fault(state)
-        what = clean(fault.text, self.choice.key) if fault else ""
+        fault = _fault(state, self.choice.key)
+        what = fault.text if fault else ""
         if fault and fault.status:
             what = f"{fault.status} {what}"
         wait = f", the next in {state.upcoming_sleep:.1f} s" if state.upcoming_sleep else ""
@@ -269,8 +270,9 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     return answers[0]
 
 
-def answer_of(message: AIMessage, asked_characters: int, seconds: float) -> Answer:
-    """The answer in a client's message, whatever provider it is of."""
+def answer_of(message: AIMessage, asked_characters: int, seconds: float, key: str = "") -> Answer:
+    """The answer in a client's message, whatever provider it is of. Never with the key, which a gateway may repeat: the
+    answer becomes a kernel, and stands in the run's folder."""
     usage = message.usage_metadata
     told_in, told_out = (usage["input_tokens"] or 0, usage["output_tokens"] or 0) if usage else (0, 0)
     counted = told_in > 0 and (told_out > 0 or not message.text)
@@ -280,9 +282,9 @@ def answer_of(message: AIMessage, asked_characters: int, seconds: float) -> Answ
     if not refusal and end in ("content_filter", "refusal"):
         refusal = f"the endpoint ended the answer ({end})"
     return Answer(
-        text=message.text,
+        text=redacted(message.text, [key]),
         cut_off=end in ("length", "max_tokens", "MAX_TOKENS", "incomplete"),
-        refused=clean(str(refusal)) if refusal else "",
+        refused=clean(redacted(str(refusal), [key])) if refusal else "",
         prompt_tokens=told_in if counted else asked_characters // CHARACTERS_A_TOKEN,
         completion_tokens=told_out if counted else len(message.text) // CHARACTERS_A_TOKEN,
         estimated=not counted,
@@ -290,6 +292,6 @@ def answer_of(message: AIMessage, asked_characters: int, seconds: float) -> Answ
     )
 
 
-def _fault(state: RetryCallState) -> Fault | None:
+def _fault(state: RetryCallState, key: str = "") -> Fault | None:
     error = state.outcome.exception() if state.outcome else None
-    return fault_of(error) if error is not None else None
+    return fault_of(error, key) if error is not None else None

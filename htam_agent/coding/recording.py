@@ -10,6 +10,8 @@ the comparison; every other word must agree.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import threading
 from collections import Counter
@@ -21,10 +23,11 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, Field, ValidationError
 
 from htam_agent.coding.chat import Answer, Message, Role, Structure
+from htam_agent.coding.redaction import redacted
 from htam_agent.coding.scope import Scope
 from htam_agent.coding.structured import parse_object
 from htam_agent.errors import RunError, SettingsError
-from htam_agent.runs.folder import write_atomically
+from htam_agent.runs.folder import write_atomically, write_error
 from htam_agent.version import __version__
 from htam_agent.words import Record
 
@@ -91,7 +94,15 @@ class Places:
 
     def next(self, scope: Scope | None, role: Role) -> tuple[str, int]:
         """Place and number of a question that is asked now. Raises RunError for a second run."""
-        run, place = (scope.run, scope.place) if scope is not None else ("", "outside")
+        self.claim(scope)
+        place = scope.place if scope is not None else "outside"
+        with self._lock:
+            self._asked[place, role] += 1
+            return place, self._asked[place, role]
+
+    def claim(self, scope: Scope | None) -> None:
+        """The folder is this run's from now on. Raises RunError where it is another's already."""
+        run = scope.run if scope is not None else ""
         with self._lock:
             self._run = run if self._run is None else self._run
             if run != self._run:
@@ -100,32 +111,60 @@ class Places:
                     "Give each run a folder of its own (record, replay).",
                     "recording-in-use",
                 )
-            self._asked[place, role] += 1
-            return place, self._asked[place, role]
 
 
 class Recorder:
-    """Keeps every exchange in `folder`. `secrets` are struck out of every text."""
+    """Keeps every exchange in `folder`. `secrets` are struck out of every text. The recording begins with the first
+    exchange: a run that failed before it leaves none behind, and can be tried again."""
 
     def __init__(self, folder: Path, seed: int = 0, secrets: Iterable[str] = (), resumed: bool = False) -> None:
         """Raises SettingsError when the folder holds a recording already (and the run is not `resumed`), RunError when
         it cannot be written."""
         self._folder = folder.absolute()
-        self._secrets = [secret for secret in secrets if secret]
+        self._seed = seed
+        self._secrets = list(secrets)
         self._places = Places(self._folder)
-        head = self._folder / "recording.json"
-        if head.exists():
-            if not resumed:
-                raise SettingsError(
-                    f"The folder {str(folder)!r} (record) already holds a recording.",
-                    "Name another folder, or remove that one.",
-                    "recording-exists",
-                )
+        self._lock = threading.Lock()
+        self._begun = False
+        if resumed and (self._folder / "recording.json").exists():
             read_head(self._folder)
+            self._begun = True
+        self._check()
+
+    def _check(self) -> None:
+        """Raises SettingsError for another recording's folder, RunError for one that cannot be written: before the
+        first answer is paid for."""
+        if self._begun:
             return
-        created = datetime.now(UTC).isoformat(timespec="seconds")
-        made = RecordingHead(schema_="htam.recording/1", version=__version__, created=created, seed=seed)
-        write_atomically(head, made.model_dump_json(by_alias=True) + "\n")
+        if (self._folder / "recording.json").exists():
+            raise SettingsError(
+                f"The folder {str(self._folder)!r} (record) already holds a recording.",
+                "Name another folder, or remove that one.",
+                "recording-exists",
+            )
+        head = self._folder / "recording.json"
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            if not os.access(self._folder, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        except OSError as error:
+            raise write_error(head, error) from error
+
+    def claim(self, scope: Scope | None) -> None:
+        """The recording is this run's from now on. Raises RunError where it is another's: asked before a question is
+        sent, so that nobody pays for an answer that cannot be kept."""
+        self._places.claim(scope)
+
+    def _begin(self) -> None:
+        """Write the head, once."""
+        with self._lock:
+            if self._begun:
+                return
+            self._check()
+            created = datetime.now(UTC).isoformat(timespec="seconds")
+            made = RecordingHead(schema_="htam.recording/1", version=__version__, created=created, seed=self._seed)
+            write_atomically(self._folder / "recording.json", made.model_dump_json(by_alias=True) + "\n")
+            self._begun = True
 
     def keep(
         self,
@@ -138,6 +177,7 @@ class Recorder:
     ) -> None:
         """Store one exchange."""
         place, number = self._places.next(scope, role)
+        self._begin()
         exchange = Exchange(
             schema_="htam.exchange/1",
             place=place,
@@ -146,16 +186,15 @@ class Recorder:
             model=model,
             wanted=wanted.__name__ if wanted else None,
             messages=[(speaker, self._hidden(text)) for speaker, text in messages],
-            **answer.model_dump(exclude={"parsed", "text"}),
+            **answer.model_dump(exclude={"parsed", "text", "refused"}),
             text=self._hidden(answer.text),
+            refused=self._hidden(answer.refused),
         )
         path = self._folder / "exchanges" / f"{exchange.name}.json"
         write_atomically(path, exchange.model_dump_json(by_alias=True, indent=1) + "\n")
 
     def _hidden(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text
+        return redacted(text, self._secrets)
 
 
 class Replayer:

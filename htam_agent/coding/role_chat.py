@@ -82,6 +82,8 @@ class RoleChat:
         left = _time_left(scope) if scope is not None else None
         if self._replayer is not None:
             return self._replayed(self._replayer, scope, books, role, messages, schema)
+        if self._recorder is not None:
+            self._recorder.claim(scope)
         try:
             answer = self.endpoint(role).ask(messages, schema, books, left)
         except ModelError as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from htam_agent.cli import main
+from htam_agent.coding.chat import Answer
 from htam_agent.coding.recording import Recorder
 from tests.support.endpoint import failure, scripted
 from tests.support.instant import TASK
@@ -53,8 +54,14 @@ def test_a_price_table_that_is_none(capsys: pytest.CaptureFixture[str], folder: 
     assert "prices.toml" in refused(capsys, "--prices", "prices.toml")["message"]
 
 
+def begun(folder: Path) -> None:
+    """A recording of one exchange."""
+    answer = Answer(text="yes", prompt_tokens=1, completion_tokens=1)
+    Recorder(folder / "recording", 1).keep(None, "code", "scripted", [("human", "Go on?")], None, answer)
+
+
 def test_a_recording_of_another_version(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-    Recorder(folder / "recording", 1)
+    begun(folder)
     head = folder / "recording" / "recording.json"
     head.write_text(json.dumps({**json.loads(head.read_text()), "version": "0.0.1"}))
     error = refused(capsys, "--replay", "recording")
@@ -63,7 +70,7 @@ def test_a_recording_of_another_version(capsys: pytest.CaptureFixture[str], fold
 
 
 def test_a_recording_that_is_there_is_not_written_over(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-    Recorder(folder / "recording", 1)
+    begun(folder)
     assert refused(capsys, "--record", "recording")["code"] == "recording-exists"
 
 

@@ -8,16 +8,17 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 
-from htam_agent.coding.chat import Message
+from htam_agent.coding.chat import Answer, Message
+from htam_agent.coding.endpoint import RetryRules
 from htam_agent.coding.ledger import Budget, Ledger
 from htam_agent.coding.recording import Recorder, Replayer, comparable, first_difference
 from htam_agent.coding.role_chat import RoleChat
 from htam_agent.coding.scope import Scope, asking_for
-from htam_agent.errors import BudgetSpent, RunError, SettingsError
+from htam_agent.errors import BudgetSpent, ModelError, RunError, SettingsError
 from tests.support.chat import KEY, choice_of
-from tests.support.endpoint import Reply, completion, scripted
+from tests.support.endpoint import Reply, completion, failure, scripted
 
 QUESTION: list[Message] = [("system", "You are terse."), ("human", "The kernel took 1.25 ms. Go on?")]
 
@@ -112,6 +113,69 @@ def test_a_recording_is_not_written_over_but_a_resumed_run_goes_on_with_it(tmp_p
     with pytest.raises(SettingsError, match="already holds a recording"):
         Recorder(tmp_path, 7)
     Recorder(tmp_path, 7, resumed=True)
+
+
+def test_a_run_that_fails_before_its_first_answer_leaves_no_recording(tmp_path: Path) -> None:
+    with scripted(failure(401)) as server:
+        chat = RoleChat({"code": choice_of(server.url)}, recorder=Recorder(tmp_path, 7))
+        with asking_for(scope()), pytest.raises(ModelError):
+            chat.ask("code", QUESTION)
+    assert not any(tmp_path.iterdir())
+    recorded(tmp_path)
+
+
+def test_a_second_run_is_refused_before_its_answer_is_paid_for(tmp_path: Path) -> None:
+    with scripted(*[Reply(200, completion("yes"))] * 2) as server:
+        chat = RoleChat({"code": choice_of(server.url)}, recorder=Recorder(tmp_path, 7))
+        with asking_for(scope()):
+            chat.ask("code", QUESTION)
+        with asking_for(scope(run="another")), pytest.raises(RunError, match="one run"):
+            chat.ask("code", QUESTION)
+        assert len(server.requests) == 1
+
+
+def test_a_recording_that_another_began_meanwhile_is_not_written_over(tmp_path: Path) -> None:
+    late = Recorder(tmp_path, 7)
+    recorded(tmp_path)
+    before = sorted((path.name, path.read_text()) for path in tmp_path.rglob("*.json"))
+    answer = Answer(text="no", prompt_tokens=1, completion_tokens=1)
+    with pytest.raises(SettingsError, match="already holds a recording"):
+        late.keep(scope("0009"), "code", "scripted", QUESTION, None, answer)
+    assert sorted((path.name, path.read_text()) for path in tmp_path.rglob("*.json")) == before
+
+
+def test_a_folder_that_cannot_be_written_is_said_before_anything_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError):
+        Recorder(tmp_path / "file" / "recording", 7)
+
+
+@pytest.mark.parametrize("key", ["any", "x", "EMPTY"])
+def test_the_placeholder_of_a_server_without_keys_is_no_secret(tmp_path: Path, key: str) -> None:
+    said = "for (int x = 0; any(x); ++x) // EMPTY"
+    with scripted(Reply(200, completion(said))) as server:
+        choice = choice_of(server.url).model_copy(update={"api_key": SecretStr(key)})
+        chat = RoleChat({"code": choice}, recorder=Recorder(tmp_path, 7, [key]))
+        with asking_for(scope()):
+            assert chat.ask("code", [("human", said)]).text == said
+    [path] = (tmp_path / "exchanges").iterdir()
+    assert path.read_text().count(said) == 2
+
+
+def test_a_key_that_an_endpoint_repeats_is_struck_out_of_all_that_it_says(tmp_path: Path) -> None:
+    refused = completion(f"KEY = '{KEY}'")
+    choices = refused["choices"]
+    assert isinstance(choices, list)
+    choices[0]["message"]["refusal"] = f"{KEY} may not"
+    told: list[str] = []
+    with scripted(failure(500, f"{'busy ' * 57}{KEY}"), Reply(200, refused)) as server:
+        rules = RetryRules(attempts=2, base_seconds=0.01, max_seconds=0.02)
+        chat = RoleChat({"code": choice_of(server.url)}, rules, told.append, Recorder(tmp_path, 7, [KEY]))
+        with asking_for(scope()):
+            answer = chat.ask("code", QUESTION)
+    assert (answer.text, answer.refused) == ("KEY = '***'", "*** may not")
+    kept = "".join(path.read_text() for path in tmp_path.rglob("*.json"))
+    assert not any("sk-never" in text for text in (kept, *told))
 
 
 def test_a_recording_of_another_version_is_refused(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from htam_agent.coding.model import ModelCoder
 from htam_agent.coding.role_chat import RoleChat
 from htam_agent.coding.roles import ModelChoice
 
-KEY = "sk-never-shown"
+KEY = "sk-never-shown-anywhere"
 
 
 def choice_of(url: str, timeout: float = 10.0) -> ModelChoice:
