@@ -234,6 +234,7 @@ def make_context(settings: Settings, options: RunOptions, folder: Path | None = 
         director=director,
         make_tools=make_tools,
         runs=settings.runs,
+        runs_cap_bytes=settings.runs_cap_bytes,
         folder=folder,
         settings=RunSettings.of(settings),
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from htam_agent.runs.cap import keep_under_cap
 from htam_agent.runs.folder import RunFolder, new_run_folder, run_exists
 from htam_agent.runs.records import RunManifest, RunOptions, RunSettings
 from htam_agent.verdict import Times
@@ -77,6 +78,8 @@ class Session:
     baselines: Times
     ledger: Ledger
     """What the run has spent on models."""
+    seed: int
+    """Of selection, as the run began with it: a context that is made for a resume may have drawn another one."""
 
 
 @dataclass
@@ -89,6 +92,8 @@ class Context:
     open_bench: BenchFactory
     make_tools: ToolFactory
     runs: Path
+    runs_cap_bytes: int | None = None
+    """Beyond it the oldest finished runs under `runs` lose attempts and checkpoints when a run begins; None: no cap."""
     folder: Path | None = None
     """The folder of the one run of this context; None: each run makes its own under `runs`."""
     chat: Chat | None = None
@@ -116,6 +121,8 @@ class Context:
     def _start_in(self, root: Path, task: Task) -> RunFolder:
         folder = RunFolder.create(root)
         folder.write("run.json", RunManifest.begin(task.kept_in(folder.root), self.options, self.settings))
+        if self.runs_cap_bytes is not None:
+            keep_under_cap(self.runs, self.runs_cap_bytes)
         return folder
 
     def take_up_run(self, task: Task, place: str = "") -> RunFolder:
@@ -148,9 +155,7 @@ class Context:
 
         Raises TaskError when the task cannot be loaded, BackendUnavailable, and WorkerError.
         """
-        with self.lock:
-            opening = self.opening.setdefault(run, threading.Lock())
-        with opening:
+        with self._opening(run):
             with self.lock:
                 found = self.sessions.get(run)
             if found is not None:
@@ -159,6 +164,20 @@ class Context:
             with self.lock:
                 self.sessions[run] = session
             return session
+
+    @contextmanager
+    def _opening(self, run: str) -> Iterator[None]:
+        """Inside, nobody else opens a session of this run."""
+        while True:
+            with self.lock:
+                mine = self.opening.setdefault(run, threading.Lock())
+            with mine:
+                with self.lock:
+                    # The run may have been closed, and its lock dropped, while this one was waited for.
+                    current = self.opening.get(run) is mine
+                if current:
+                    yield
+                    return
 
     def _open(self, task: Task, folder: RunFolder) -> Session:
         from htam_agent.tracing import features_of
@@ -182,6 +201,7 @@ class Context:
                 features=features_of(operator),
                 baselines=baselines,
                 ledger=self._open_ledger(folder),
+                seed=folder.manifest().options.seed,
             )
         except BaseException:
             bench.close()
@@ -203,6 +223,9 @@ class Context:
         """End the processes of one run."""
         with self.lock:
             session = self.sessions.pop(run, None)
+            opening = self.opening.get(run)
+            if opening is not None and not opening.locked():  # who opens a session this moment still needs it
+                del self.opening[run]
         if session is not None:
             session.bench.close()
 

@@ -39,7 +39,7 @@ def selection_state(state: State, context: Context, session: Session) -> Selecti
         plan_strategies=plan.strategies if plan else (),
         device=session.bench.device,
         steps_left=context.options.steps - draft.step + 1,
-        seed=context.options.seed + draft.step,
+        seed=session.seed + draft.step,
         mode=context.options.memory_mode,
     )
 

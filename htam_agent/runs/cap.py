@@ -1,7 +1,7 @@
 """The cap on disk of all runs together: the oldest finished runs give up what can be made again.
 
 Kernels, results, reports and step records are never removed; attempts and their binaries, and checkpoints of finished
-runs, are.
+runs, are. A run that can be resumed is not finished.
 """
 
 from __future__ import annotations
@@ -9,10 +9,14 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
+from htam_agent.errors import RunError
 from htam_agent.runs.folder import list_runs
+from htam_agent.runs.records import Result
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from htam_agent.runs.folder import RunFolder
 
 
 def folder_bytes(folder: Path) -> int:
@@ -27,6 +31,15 @@ def folder_bytes(folder: Path) -> int:
     return total
 
 
+def _is_finished(folder: RunFolder) -> bool:
+    """Whether the run came to its own end. One whose result cannot be read is left alone: `htam runs` names it."""
+    try:
+        result = folder.read("result.json", Result)
+    except RunError:
+        return False
+    return result is not None and not result.unfinished
+
+
 def keep_under_cap(runs: Path, cap_bytes: int) -> list[str]:
     """Shrink finished runs, oldest first, until all runs together fit into `cap_bytes`.
 
@@ -39,7 +52,7 @@ def keep_under_cap(runs: Path, cap_bytes: int) -> list[str]:
     for folder in folders:
         if total <= cap_bytes:
             break
-        if not folder.path("result.json").exists():
+        if not _is_finished(folder):
             continue
         before = sizes[folder.root]
         for name in ("candidates", "bench"):

@@ -157,9 +157,11 @@ class RunManifest(Record):
         )
 
     def is_of(self, task: Task, options: RunOptions) -> bool:
-        """Whether a run of this task under these options is this run, wherever the task's file lies now."""
+        """Whether a run of this task under these options is this run, wherever the task's file lies now. The seed does
+        not tell: a context that is made anew for the same run may draw another one, and the run keeps its own."""
         same = (self.task.name, self.task.kind, self.task.symbol, self.task.digest)
-        return same == (task.name, task.kind, task.symbol, task.digest) and self.options == options
+        alike = options.model_copy(update={"seed": self.options.seed})
+        return same == (task.name, task.kind, task.symbol, task.digest) and self.options == alike
 
 
 class CandidateSummary(Record):

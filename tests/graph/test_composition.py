@@ -3,6 +3,7 @@ by side, progress through the border."""
 
 from __future__ import annotations
 
+import json
 import operator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from htam_agent import Result, Task, as_node
 from htam_agent.errors import UsageError
 from htam_agent.graph.build import served
 from htam_agent.graph.context import Context
+from tests.support.instant import EVALUATOR
 from tests.support.pausing import TASK, SayingCoder, answers, context_of, options_of
 
 
@@ -28,6 +30,13 @@ class Company:
     """A context type of the parent's own."""
 
     name: str
+
+
+class Alone(TypedDict, total=False):
+    """A state of nothing but the agent's."""
+
+    task: str
+    result: Result
 
 
 class Pipeline(TypedDict, total=False):
@@ -128,6 +137,50 @@ def test_progress_streams_through_the_border(tmp_path: Path) -> None:
     assert kinds[:2] == ["prepare", "prepared"]
     assert {"direction", "code", "judged", "learned", "finishing"} <= set(kinds)
     assert all(place and place[0].startswith("optimize:") for place, _ in found), "each event says which instance"
+
+
+@pytest.mark.parametrize("pauses", [{"HTAM_EVALUATOR": "external"}, {"HTAM_APPROVE": "direction"}])
+def test_a_node_without_a_context_or_a_seed_takes_up_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pauses: dict[str, str]
+) -> None:
+    """Each call makes a context of its own, with a seed of its own."""
+    monkeypatch.chdir(tmp_path)
+    judged = {} if "HTAM_EVALUATOR" in pauses else {"HTAM_TOOLS": json.dumps({"evaluator": EVALUATOR})}
+    for name, value in {"HTAM_BACKEND": "cpp", "HTAM_STEPS": "1", **pauses, **judged}.items():
+        monkeypatch.setenv(name, value)
+    graph = StateGraph(Alone)
+    graph.add_node("optimize", as_node())
+    graph.add_edge(START, "optimize")
+    app = graph.compile(checkpointer=InMemorySaver())
+    given: object = {"task": TASK.path}
+    kinds = []
+    while asked := interrupts(state := app.invoke(given, CONFIG)):
+        kinds.append(asked[0].value["kind"])
+        external = kinds[-1] in ("facts", "verdicts")
+        given = Command(resume=answers(asked[0].value) if external else "yes")
+    assert kinds[0] in ("facts", "direction")
+    (run,) = (path.parent for path in (tmp_path / "htam-runs").glob("*/run.json"))
+    assert state["result"].run == str(run), "no second folder was made"
+
+
+def test_a_run_keeps_its_seed_under_a_context_with_another(tmp_path: Path) -> None:
+    with context_of(tmp_path, SayingCoder([["1.5"]]), options_of(seed=1)) as context:
+        folder = context.start_run(TASK)
+        context.options = options_of(seed=2)
+        assert context.session(TASK, str(folder.root)).seed == 1
+        context.close_sessions()
+        assert context.opening == {}, "nothing is kept of a run that has ended"
+
+
+def test_each_run_of_a_context_keeps_the_folder_under_its_cap(tmp_path: Path) -> None:
+    with context_of(tmp_path, SayingCoder([["1.5"]]), options_of(), runs_cap_bytes=0) as context:
+        first = Path(as_node(context)({"task": TASK})["result"].run)
+        assert (first / "candidates").exists()
+        second = Path(as_node(context)({"task": TASK})["result"].run)
+        assert context.opening == {}
+    assert not (first / "candidates").exists()
+    assert (first / "kernel.py").exists()
+    assert (second / "candidates").exists()
 
 
 def test_a_pause_without_a_checkpointer_says_so(tmp_path: Path) -> None:

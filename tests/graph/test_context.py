@@ -48,6 +48,8 @@ def test_prepare_takes_up_its_own_run_and_no_other(context: Context) -> None:
     with pytest.raises(RunError) as caught:
         context.take_up_run(OTHER)
     assert caught.value.code == "run-exists"
+    context.options = OPTIONS.model_copy(update={"seed": 2})
+    assert context.take_up_run(TASK).root == begun.root, "the run keeps the seed that it began with"
     context.options = OPTIONS.model_copy(update={"steps": 2})
     with pytest.raises(RunError, match="already holds a run"):
         context.take_up_run(TASK)

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from htam_agent.errors import RunError
 from htam_agent.runs.cap import folder_bytes, keep_under_cap
 from htam_agent.runs.folder import RunFolder, find_run, list_runs, new_run_folder, write_atomically
+from htam_agent.runs.records import Result
 from htam_agent.verdict import Times
 
 
-def make_run(runs: Path, name: str, finished: bool = True) -> RunFolder:
+def make_run(runs: Path, name: str, unfinished: Literal["", "model"] | None = "") -> RunFolder:
+    """A run with a result that says why it stopped, or (None) without one."""
     folder = RunFolder.create(runs / name)
     write_atomically(folder.path("run.json"), "{}")
     write_atomically(folder.candidate(1, 0, 0) / "kernel.py", "x" * 1000)
     write_atomically(folder.path("kernel.py"), "kept")
-    if finished:
-        write_atomically(folder.path("result.json"), "{}")
+    if unfinished is not None:
+        result = Result(
+            run=name, task="task", backend="cpp", device="a processor", precision="tf32", policy="own-kernels-only",
+            verdict="correct", unfinished=unfinished,
+        )  # fmt: skip
+        folder.write("result.json", result)
     return folder
 
 
@@ -84,7 +91,7 @@ def test_new_names_are_unique_and_safe(tmp_path: Path) -> None:
 
 
 def test_the_cap_takes_attempts_of_finished_runs_oldest_first(tmp_path: Path) -> None:
-    oldest, middle, newest = (make_run(tmp_path, f"run-{letter}", letter != "a") for letter in "abc")
+    oldest, middle, newest = (make_run(tmp_path, f"run-{letter}", None if letter == "a" else "") for letter in "abc")
     cap = folder_bytes(tmp_path) - 500
     assert keep_under_cap(tmp_path, cap) == ["run-b"]
     assert oldest.path("candidates").exists(), "an unfinished run is never touched"
@@ -92,3 +99,13 @@ def test_the_cap_takes_attempts_of_finished_runs_oldest_first(tmp_path: Path) ->
     assert middle.path("kernel.py").read_text(encoding="utf-8") == "kept"
     assert newest.path("candidates").exists()
     assert len(list_runs(tmp_path)) == 3
+
+
+def test_the_cap_leaves_alone_what_can_be_resumed_or_cannot_be_read(tmp_path: Path) -> None:
+    stopped, corrupt = make_run(tmp_path, "run-a", "model"), make_run(tmp_path, "run-b")
+    write_atomically(stopped.path("checkpoints.sqlite"), "the graph's state")
+    write_atomically(corrupt.path("result.json"), "{}")
+    assert keep_under_cap(tmp_path, 0) == []
+    assert stopped.path("candidates").exists()
+    assert stopped.path("checkpoints.sqlite").exists()
+    assert corrupt.path("candidates").exists()
