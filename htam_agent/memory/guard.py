@@ -8,7 +8,13 @@ The state vectors of two tasks may be alike while one strategy suits only one of
 for another task, and those of all other sources together at most FOREIGN_COUNTS: steps of one task share its
 peculiarities, so that the hundredth repeats what the third said, and however well the mean over all tasks is known, the
 task at hand differs from it. Of the task at hand, on this device, each step counts fully. So a few own measurements
-outweigh any number of others.
+outweigh any number of others. The common cap is shared out by trust: sources of trust t_j that count c_j leave the
+source i
+
+    min(1, FOREIGN_COUNTS / sum_j c_j min(1, t_j / t_i))
+
+of its weight, so that those whose word is doubted take little of it from one that is believed, however many they are,
+while many that are all doubted count no more together than one cap, times their trust.
 
 **Trust.** Every source is asked how well it predicts what others measured (leave one source out). For a strategy with
 the prior p, n0 = PRIOR_COUNTS, and a source whose experiences count W (after its own cap) with the mean share m, its
@@ -95,7 +101,9 @@ def judged(attended: Attended, evidence: Evidence, strategies: Mapping[str, Stra
         return Judged(attended.weights, attended.weights)
     sources = numbered(attended.codes[TASK], attended.codes[DEVICE])
     cells, cell, capped = _cells(attended, sources, evidence, strategies)
-    trust = _trust(cells)[sources]
+    by_source = _trust(cells)
+    capped = capped * _together(cells, by_source[cells.source])
+    trust = by_source[sources]
     trust[attended.own] = 1.0
     return Judged(attended.weights * capped[cell] * trust, trust)
 
@@ -103,7 +111,7 @@ def judged(attended: Attended, evidence: Evidence, strategies: Mapping[str, Stra
 def _cells(
     attended: Attended, sources: NDArray[np.intp], evidence: Evidence, strategies: Mapping[str, Strategy]
 ) -> tuple[_Cells, NDArray[np.intp], NDArray[np.float64]]:
-    """The cells, the cell of each experience [n], and what both caps leave of each cell's weight, 0 to 1 [cells]."""
+    """The cells, the cell of each experience [n], and what the cap of one source leaves of it, 0 to 1 [cells]."""
     codes = attended.codes[STRATEGY]
     strategy = numbered(codes, codes)
     _, named = np.unique(strategy, return_index=True)
@@ -121,9 +129,28 @@ def _cells(
         counts=counts * capped,
         surprise=sums(cell, attended.weights * attended.shares) / counts - prior[strategy[first]],
     )
-    foreign = _of_strategy(cells, np.where(own, 0.0, cells.counts))
-    together = np.minimum(1.0, np.divide(FOREIGN_COUNTS, foreign, out=np.ones_like(foreign), where=foreign > 0.0))
-    return cells, cell, capped * np.where(own, 1.0, together)
+    return cells, cell, capped
+
+
+def _together(cells: _Cells, trust: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What the cap of all foreign sources together leaves of each cell's weight, 0 to 1 [cells]; `trust` [cells]."""
+    order = np.lexsort((-trust, cells.strategy))
+    strategy, trust = cells.strategy[order], trust[order]
+    counts = np.where(cells.own, 0.0, cells.counts)[order]
+    begin = np.searchsorted(strategy, strategy)
+    # Of a cell's strategy: what sources trusted at least as much count, and what the less trusted do, by their trust.
+    surer = _since(counts, begin)
+    doubted = sums(strategy, counts * trust)[strategy] - _since(counts * trust, begin)
+    rivals = np.empty_like(counts)
+    rivals[order] = surer + np.maximum(0.0, doubted) / trust
+    capped = np.divide(FOREIGN_COUNTS, rivals, out=np.ones_like(rivals), where=rivals > FOREIGN_COUNTS)
+    return np.where(cells.own, 1.0, capped)
+
+
+def _since(values: NDArray[np.float64], begin: NDArray[np.intp]) -> NDArray[np.float64]:
+    """For each place the sum of the values from `begin` to it, itself included."""
+    summed = np.concatenate([[0.0], np.cumsum(values)])
+    return np.asarray(summed[1:] - summed[begin], dtype=np.float64)
 
 
 def priors_of(codes: NDArray[np.int32], evidence: Evidence, strategies: Mapping[str, Strategy]) -> NDArray[np.float64]:

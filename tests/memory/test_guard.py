@@ -130,6 +130,43 @@ def test_what_other_sources_count_is_capped_and_own_steps_are_not() -> None:
     assert counted(steps(50, TASK)) == pytest.approx(50)
 
 
+def counts_of(memory: MemoryIndex, used: str) -> dict[str, float]:
+    """What the experiences of each task count for a strategy."""
+    attended = memory.evidence.attended(state())
+    records = [memory.evidence.records[position] for position in attended.positions]
+    found: dict[str, float] = {}
+    for one, weight in zip(records, judged(attended, memory.evidence, memory.strategies).weights.tolist(), strict=True):
+        if one.strategy == used:
+            found[one.task] = found.get(one.task, 0.0) + weight
+    return found
+
+
+@pytest.mark.parametrize("liars", [1, 4, 30])
+def test_doubted_sources_do_not_use_up_the_cap_of_a_trusted_one(liars: int) -> None:
+    def steps(task: str, used: str, share: float) -> list[Experience]:
+        return [experience(f"{task} {used} {number}", "wide", used, share, task=task) for number in range(3)]
+
+    told = [(f"liar-{number}", used, -1.0) for number in range(liars) for used in ("wide-loads", "wide-stores")]
+    told += [("honest", "wide-loads", 0.7), ("honest", "wide-stores", 0.7), (TASK, "wide-loads", 0.7)]
+    memory = index(*[step for one in told for step in steps(*one)])
+    found, trust = counts_of(memory, "wide-stores"), trusts(memory, state())
+    assert trust["liar-0 on A CPU"] < 0.01
+    assert found["honest"] == pytest.approx(SOURCE_COUNTS * trust["honest on A CPU"], rel=0.01)
+    assert sum(count for task, count in found.items() if task.startswith("liar")) < 0.01
+
+
+def test_many_doubted_sources_count_no_more_together_than_one_cap_times_their_trust() -> None:
+    own = [experience(f"own {number}", "wide", "wide-0", None, task=HERE) for number in range(3)]
+    memory = index(*learned_elsewhere(40), *own, strategies=NUMBERED)
+    attended = memory.evidence.attended(state(task=HERE))
+    found = judged(attended, memory.evidence, memory.strategies)
+    records = [memory.evidence.records[position] for position in attended.positions]
+    other = [one.strategy == "wide-1" for one in records]
+    trust = trusts(memory, state(task=HERE))["softmax-0 on A CPU"]
+    assert trust < 0.5
+    assert found.weights[other].sum() == pytest.approx(FOREIGN_COUNTS * trust)
+
+
 @given(st.lists(st.tuples(st.sampled_from(["a", "b", HERE]), st.sampled_from(NUMBERED), st.floats(-1, 1)), max_size=12))
 @settings(max_examples=30, deadline=None)
 def test_trust_is_a_share_and_own_steps_have_all_of_it(steps: list[tuple[str, Experience, float]]) -> None:
