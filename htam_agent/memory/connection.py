@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 from urllib.parse import urlsplit
@@ -199,10 +199,11 @@ class Server:
         _close(self._client)
 
 
-def prepare(folder: Path) -> None:
+def prepare(folder: Path, wait_seconds: float = 30.0) -> None:
     """Makes sure that `folder` is one where a memory lies or can lie, without changing one that is neither.
 
-    Raises StoreError: not a folder, not writable, files of something else in it, or a database that is damaged.
+    Raises StoreError: not a folder, not writable, files of something else in it, a database that is damaged, or one
+    that another process has held for `wait_seconds`.
     """
     place = f"the memory folder {str(folder)!r}"
     if folder.exists() and not folder.is_dir():
@@ -212,9 +213,7 @@ def prepare(folder: Path) -> None:
         entries = {entry.name for entry in folder.iterdir()}
     except OSError as error:
         raise _unwritable(place, error.strerror or str(error)) from error
-    if DATABASE in entries:
-        _check_database(folder / DATABASE, place)
-    elif entries - {LOCK}:
+    if DATABASE not in entries and entries - {LOCK}:
         raise StoreError(
             f"{_upper(place)} holds other files ({sorted(entries)[0]!r}, for one) and no memory.",
             "Give an empty or a new folder (the setting `memory`).",
@@ -223,23 +222,57 @@ def prepare(folder: Path) -> None:
     for path in (folder, folder / LOCK, folder / DATABASE):
         if path.exists() and not os.access(path, os.W_OK):
             raise _unwritable(place, f"{path.name!r} is read-only")
+    if DATABASE in entries:
+        _check_database(folder, place, wait_seconds)
 
 
-def _check_database(path: Path, place: str) -> None:
-    try:
-        connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=10.0)
+def _check_database(folder: Path, place: str, wait_seconds: float) -> None:
+    """Opened for writing and under the lock: what a process that was killed within a write left (a journal beside the
+    database) is rolled back by SQLite then, and cannot be read otherwise."""
+    with ExitStack() as held:
+        # Where no lock file is, nobody writes by turns, and a folder that is refused gets none.
+        if (folder / LOCK).exists():
+            try:
+                lock = held.enter_context((folder / LOCK).open("a+"))
+            except OSError as error:
+                raise disk_error(place, error) from error
+            take_lock(lock, place, wait_seconds)
         try:
-            answer = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
-        finally:
-            connection.close()
-    except sqlite3.Error as error:
-        answer = str(error)
+            connection = sqlite3.connect(f"{(folder / DATABASE).as_uri()}?mode=rw", uri=True, timeout=10.0)
+            try:
+                answer = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+            finally:
+                connection.close()
+        except sqlite3.Error as error:
+            raise _database_error(place, error) from error
     if answer != "ok":
-        raise StoreError(
-            f"The database {path.name!r} in {place} is damaged ({answer}); it was left as it is.",
-            ELSEWHERE,
-            "memory-corrupt",
+        raise _corrupt(place, answer)
+
+
+def _database_error(place: str, error: sqlite3.Error) -> StoreError:
+    """Only what SQLite itself calls corrupt is damaged; a sound database can also be busy, unreadable or on a full
+    disk."""
+    # The lowest byte is the kind of the error, the others tell its cases apart. Misuse of the module has no code.
+    kind = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    if kind in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return _corrupt(place, str(error))
+    if kind in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreError(
+            f"The database {DATABASE!r} in {place} is in use by a program that does not take turns ({error}).",
+            "End it (`chroma run` on the same folder, for one), or give HTAM_CHROMA_URL.",
+            "memory-locked",
         )
+    if kind == sqlite3.SQLITE_FULL:
+        return disk_error(place, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    return _unwritable(place, f"its database {DATABASE!r} cannot be opened ({error})")
+
+
+def _corrupt(place: str, answer: str) -> StoreError:
+    return StoreError(
+        f"The database {DATABASE!r} in {place} is damaged ({answer}); it was left as it is.",
+        ELSEWHERE,
+        "memory-corrupt",
+    )
 
 
 def _unwritable(place: str, reason: str) -> StoreError:

@@ -27,7 +27,7 @@ def connect_folder(folder: Path, wait_seconds: float) -> Connection:
     Raises StoreError when the folder cannot be used; it is then left as it was.
     """
     folder = folder.expanduser().absolute()
-    prepare(folder)
+    prepare(folder, wait_seconds)
     return _connect(str(folder.resolve()), lambda: EmbeddedFolder(folder, wait_seconds))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -69,6 +70,37 @@ def test_a_killed_writer_loses_nothing_that_it_acknowledged(tmp_path: Path) -> N
     found = stored(folder)
     assert len(found) == len(set(found))
     assert set(seen) - {"ready"} <= set(found)
+
+
+def test_a_writer_killed_within_a_transaction_leaves_a_sound_memory(tmp_path: Path) -> None:
+    """Its journal lies beside the database then, and only who may write can roll it back."""
+    folder = tmp_path / "memory"
+    with MemoryStore.open(folder, seed=SEED) as store:
+        store.add_experience(experience("kept:1:0", "wide", "wide-loads"))
+    # A cache of one page: the change goes to the database's file before it is committed.
+    change = (
+        "import os, signal, sqlite3, sys\nhere = sqlite3.connect(sys.argv[1])\n"
+        "here.execute('PRAGMA cache_size = 1')\nhere.execute('CREATE TABLE cut (text TEXT)')\nhere.execute('BEGIN')\n"
+        "here.executemany('INSERT INTO cut VALUES (?)', [('x' * 4000,)] * 200)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", change, str(folder / "chroma.sqlite3")])
+    assert killed.returncode == -signal.SIGKILL
+    assert (folder / "chroma.sqlite3-journal").stat().st_size > 0
+    assert stored(folder) == ["kept:1:0"]
+
+
+def test_a_database_in_use_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "memory"
+    MemoryStore.open(folder, seed=SEED).close()
+    patient = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda place, uri, timeout: patient(place, uri=uri, timeout=0.05))
+    holder = patient(folder / "chroma.sqlite3")
+    holder.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(StoreError) as caught:
+        MemoryStore.open(folder, seed=SEED)
+    holder.close()
+    assert caught.value.code == "memory-locked"
 
 
 def test_writers_take_turns_and_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
