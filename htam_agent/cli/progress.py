@@ -11,6 +11,7 @@ import typer
 
 from htam_agent.cli.output import print_json
 from htam_agent.graph.events import Event
+from htam_agent.plain_text import plain_line
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -64,9 +65,9 @@ def waiting_text(waiting: Waiting) -> str:
     from htam_agent.graph.runner import how_to_answer
 
     lines = [f"{waiting.run} waits for {waiting.text}."]
-    lines += [f"  {one.direction} ({one.score:.3f}): {one.why}" for one in waiting.directions]
+    lines += [f"  {one.direction} ({one.score:.3f}): {plain_line(one.why)}" for one in waiting.directions]
     lines += [f"  {one.kernel}" for one in waiting.candidates if waiting.kind == "code"]
-    lines += [f"The last answer was refused: {waiting.problem}"] if waiting.problem else []
+    lines += [f"The last answer was refused: {plain_line(waiting.problem)}"] if waiting.problem else []
     return "\n".join([*lines, how_to_answer(waiting)])
 
 
@@ -143,8 +144,8 @@ def _print_result(result: Result) -> None:
             f"{min(times):.4g}" if times else "",
             f"{step.speedup.best:.2f}x" if step.speedup.best is not None else "",
         )
-        # Text, not markup: a reason may hold square brackets from a compiler.
-        table.add_row(*(Text(cell) for cell in cells))
+        # Text, not markup: a reason may hold square brackets from a compiler, and a model's refusal anything.
+        table.add_row(*(Text(plain_line(cell)) for cell in cells))
     console.print(table)
     for line in summary_lines(result):
         console.print(Text(line), soft_wrap=True)
@@ -170,7 +171,7 @@ def cost_lines(cost: Cost) -> list[str]:
 
 def summary_lines(result: Result) -> list[str]:
     """What the run came to, in words."""
-    lines = [f"ended: {result.reason}"] if result.reason else []
+    lines = [f"ended: {plain_line(result.reason)}"] if result.reason else []
     if result.unfinished:
         lines.append(f"it can go on: htam resume {result.run}")
     lines += cost_lines(result.cost)

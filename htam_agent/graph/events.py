@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NotRequired
 
 from typing_extensions import TypedDict
 
+from htam_agent.plain_text import plain_line
+
 if TYPE_CHECKING:
     from langgraph.runtime import Runtime
 
@@ -44,8 +46,9 @@ def emit(
     floor: float | None = None,
     speedup: float | None = None,
 ) -> None:
-    """Send an event to whoever streams the graph; nobody listening costs nothing."""
-    event = Event(kind=kind, text=text, time=time.time())
+    """Send an event to whoever streams the graph; nobody listening costs nothing. Words of models and endpoints stand
+    in it, so it is made fit for a terminal here, once for all who show it."""
+    event = Event(kind=kind, text=plain_line(text), time=time.time())
     if step is not None:
         event["step"] = step
     if candidate is not None:
@@ -53,7 +56,7 @@ def emit(
     if attempt is not None:
         event["attempt"] = attempt
     if why is not None:
-        event["why"] = why
+        event["why"] = plain_line(why)
     if best is not None or floor is not None:
         event["best"], event["floor"] = best, floor
     if speedup is not None:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
 from htam_agent.cli.optimize import exit_code
 from htam_agent.cli.progress import progress_line, short_reason, summary_lines
-from htam_agent.graph.events import Event
+from htam_agent.graph.events import Event, emit
 from htam_agent.runs.records import Result
 from htam_agent.verdict import Interval, Speedups
+
+if TYPE_CHECKING:
+    from langgraph.runtime import Runtime
+
+    from htam_agent.graph.context import Context
 
 
 def result(**changes: object) -> Result:
@@ -26,6 +34,13 @@ def test_a_direction_comes_with_its_reason() -> None:
 def test_a_verdict_comes_with_its_speedup() -> None:
     event = Event(kind="judged", text="correct", time=0.0, step=1, speedup=1.234)
     assert progress_line(event).endswith("correct, 1.23x over best")
+
+
+def test_what_a_model_or_its_endpoint_says_cannot_steer_a_terminal() -> None:
+    sent: list[Event] = []
+    runtime = cast("Runtime[Context]", SimpleNamespace(stream_writer=sent.append))
+    emit(runtime, "code", "a\x1b[2Jb\nJUDGED: correct", why="\x1b]0;title\x07 slow\x9b")
+    assert progress_line(sent[0]).endswith("ab JUDGED: correct: slow")
 
 
 def test_the_end_names_each_baseline_and_the_kernel() -> None:
