@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextvars
+import functools
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -29,6 +31,14 @@ T = TypeVar("T")
 CHARACTERS_A_TOKEN = 4
 """For tokens that a server does not count: about right for English prose, too low for code."""
 
+SHORTEST_LIMIT = 256
+"""Tokens: an endpoint that refuses even such an answer refuses something else."""
+ABOUT_LIMIT = re.compile(
+    r"max_?(?:completion_?|output_?|new_?)?tokens|(?:completion|output) tokens|in the completion|num_predict",
+    re.IGNORECASE,
+)
+"""What a refusal says that is about the limit of the answer."""
+
 
 class RetryRules(Record):
     """`attempts` in all, the first included; waits grow from `base_seconds` by powers of two, with jitter, up to
@@ -45,8 +55,9 @@ class RetryRules(Record):
 class Books(Protocol):
     """Where the attempts of one question are put down (ledger.py)."""
 
-    def begin(self, characters: int) -> int | None:
-        """Before an attempt: the most tokens that its answer may have, or None. Raises BudgetSpent."""
+    def begin(self, size: int, most: int | None) -> int | None:
+        """Before an attempt of so many bytes: the most tokens that its answer may have, `most` at most, or None.
+        Raises BudgetSpent."""
         ...
 
     def end(self, answer: Answer) -> None:
@@ -61,8 +72,8 @@ class Books(Protocol):
 class NoBooks:
     """Nobody counts."""
 
-    def begin(self, characters: int) -> int | None:
-        return None
+    def begin(self, size: int, most: int | None) -> int | None:
+        return most
 
     def end(self, answer: Answer) -> None: ...
 
@@ -82,6 +93,7 @@ class Endpoint:
         self._lock = threading.Lock()
         self._has_structure = is_openai(choice)
         self._new_limit_name = False
+        self._longest_answer: int | None = None
 
     def ask(
         self,
@@ -153,9 +165,9 @@ class Endpoint:
         """One attempt, put down in the books however it ends."""
         started = time.monotonic()
         characters = sum(len(message.text) for message in messages)
-        limits = [most for most in (call.books.begin(characters), self.choice.max_answer_tokens) if most is not None]
+        limit = call.books.begin(sum(size_of(message.text) for message in messages), self._most())
         try:
-            message = self._send(messages, min(limits, default=None), body, call.deadline)
+            message = self._send(messages, limit, body, call.deadline)
             answer = answer_of(message, characters, time.monotonic() - started, self.choice.key)
         except BaseException as error:
             # Who interrupts the wait does not stop the model.
@@ -171,18 +183,42 @@ class Endpoint:
         from langchain_core.messages import AIMessage
 
         client = self.client()  # the import of a first call is not the endpoint's time
-        seconds = min(self.choice.timeout_seconds, max(0.001, deadline - time.monotonic()))
-        options = self._options(limit, body)
-        try:
-            found = within(seconds, lambda: client.bind(**options).invoke(messages))
-        except Exception as error:
-            if not self._takes_new_limit_name(error, options):
-                raise
-            options = self._options(limit, body)
-            found = within(seconds, lambda: client.bind(**options).invoke(messages))
+        tried = limit
+        while True:
+            asking = client.bind(**self._options(tried, body))
+            seconds = min(self.choice.timeout_seconds, max(0.001, deadline - time.monotonic()))
+            try:
+                found = within(seconds, functools.partial(asking.invoke, messages))
+                break
+            except Exception as error:
+                if self._takes_new_limit_name(error, tried):
+                    continue
+                smaller = self._smaller_limit(error, tried, first=tried == limit)
+                if smaller is None:
+                    raise
+                tried = smaller
         if not isinstance(found, AIMessage):
             raise TypeError(f"an answer of type {type(found).__name__}")
+        if tried is not None and tried != limit:
+            self._longest_answer = tried
+            self._tell(f"{where_is(self.choice)} refused a limit of {limit:,} tokens for its answer; it gets {tried:,}")
         return found
+
+    def _most(self) -> int | None:
+        """The most tokens of an answer: what the settings say, or what the endpoint was found to take."""
+        return self.choice.max_answer_tokens or self._longest_answer
+
+    def _smaller_limit(self, error: Exception, limit: int | None, first: bool) -> int | None:
+        """A limit that the endpoint may take after it refused this one: the largest number of its text that is below,
+        then half each time. None where the refusal is about something else, or about a limit that the user set."""
+        fault = fault_of(error)
+        about = fault.status in (400, 422) and ABOUT_LIMIT.search(str(error)) is not None
+        if limit is None or not about or self.choice.max_answer_tokens is not None:
+            return None
+        told = (int(text.replace(",", "")) for text in re.findall(r"\d[\d,]{2,12}", str(error)))
+        named = [number for number in told if SHORTEST_LIMIT <= number < limit] if first else []
+        smaller = max(named, default=limit // 2)
+        return smaller if smaller >= SHORTEST_LIMIT else None
 
     def _options(self, limit: int | None, body: dict[str, object]) -> dict[str, object]:
         """The arguments of a call. The body goes round LangChain's own handling of `response_format`, which raises on
@@ -194,9 +230,9 @@ class Endpoint:
             whole["max_completion_tokens"] = whole.pop("max_tokens")
         return {**options, "extra_body": whole} if whole else options
 
-    def _takes_new_limit_name(self, error: Exception, options: dict[str, object]) -> bool:
+    def _takes_new_limit_name(self, error: Exception, limit: int | None) -> bool:
         """Whether a gateway asks for the new name of the answer's limit; from then on it gets that one."""
-        body = options.get("extra_body")
+        body = answer_limit(self.choice, limit).get("extra_body") if limit is not None else None
         asked = "max_completion_tokens" in str(error) and getattr(error, "status_code", None) == 400
         if self._new_limit_name or not asked or not isinstance(body, dict) or "max_tokens" not in body:
             return False
@@ -238,6 +274,11 @@ class Endpoint:
 
     def _failure(self, error: Exception, attempts: int) -> ModelError:
         return model_error(fault_of(error, self.choice.key), self.choice, attempts)
+
+
+def size_of(text: str) -> int:
+    """Bytes of UTF-8, by which room is reserved."""
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 class _Call:

@@ -13,6 +13,7 @@ from typing import Literal
 
 from htam_agent.coding.roles import ModelChoice
 from htam_agent.errors import ModelError
+from htam_agent.plain_text import plain_line, plain_whole
 from htam_agent.words import Record
 
 RETRIED_STATUS = (408, 409, 429)
@@ -99,9 +100,9 @@ def where_is(choice: ModelChoice) -> str:
 
 
 def clean(text: str, secret: str = "") -> str:
-    """Short, on one line, and never with the key (some servers repeat it)."""
-    hidden = text.replace(secret, "***") if secret else text
-    return " ".join(hidden.split())[:300].rstrip(".")
+    """Short, on one line, without terminal sequences, and never with the key (some servers repeat it)."""
+    readable = plain_whole(text)
+    return plain_line(readable.replace(secret, "***") if secret else readable, 300).rstrip(".")
 
 
 def retry_after(value: str | None) -> float | None:
@@ -123,9 +124,11 @@ def retry_after(value: str | None) -> float | None:
 
 def _remedy(status: int, choice: ModelChoice) -> tuple[str, str]:
     model, key, address = (choice.variable(name) for name in ("model", "api_key", "base_url"))
+    limit = choice.variable("max_answer_tokens")
     known = {
         400: (
-            f"The endpoint refuses the request: check that {model} takes chat messages of this length.",
+            f"The endpoint refuses the request: check that {model} takes chat messages of this length, and answers of "
+            f"as many tokens as {limit} says (under a budget: set it).",
             "model-refused",
         ),
         401: (f"Check {key}.", "model-key"),

@@ -22,8 +22,9 @@ from htam_agent.errors import BudgetSpent, RunError
 from htam_agent.runs.folder import write_atomically
 from htam_agent.words import Record
 
-CHARACTERS_A_TOKEN = 3.0
-"""For a question that is still to be asked: code has more tokens than prose, and too many are reserved, not too few."""
+BYTES_A_TOKEN = 3.0
+"""Of UTF-8, for a question that is still to be asked: code has more tokens than prose, Chinese about one for each
+character of three bytes, and too many are reserved, not too few."""
 LARGER_BUDGET = "Go on with a larger budget: htam resume --max-cost or --max-tokens."
 FIRST_ANSWER = 1024
 """Tokens that an answer is expected to have before one was given."""
@@ -100,14 +101,14 @@ class Ledger:
         if path is not None:
             self._take_up(_read(path))
 
-    def begin(self, choice: ModelChoice, step: int, characters: int) -> Question:
-        """Room for a question of so many characters. Where other questions of the run have reserved what is missing,
-        it waits for their ends.
+    def begin(self, choice: ModelChoice, step: int, size: int) -> Question:
+        """Room for a question of so many bytes. Where other questions of the run have reserved what is missing, it
+        waits for their ends.
 
         Raises BudgetSpent when it could cost more than is left, before anything is sent.
         """
         price = self._prices.find(choice)
-        asked = int(characters / CHARACTERS_A_TOKEN) + 1
+        asked = int(size / BYTES_A_TOKEN) + 1
         with self._settled:
             entry = Entry(
                 call=self._next,
@@ -130,9 +131,11 @@ class Ledger:
         )
 
     def lose(self, question: Question) -> None:
-        """The attempt failed after the model may have worked: what it was expected to take counts as spent."""
+        """The attempt failed after the model may have worked, and nobody saw how long its answer was: under a budget
+        all that was reserved for it counts as spent, without one what it was expected to take."""
         begun = question.begun
-        self._settle(question, "lost", begun.prompt_tokens, begun.completion_tokens, estimated=True)
+        answered = begun.completion_tokens if question.limit is None else question.limit
+        self._settle(question, "lost", begun.prompt_tokens, answered, estimated=True)
 
     def fail(self, question: Question) -> None:
         """The endpoint refused the question, or was not there: nothing was spent."""
@@ -167,12 +170,12 @@ class Ledger:
         """
         with self._settled:
             tokens, usd = sum(one.tokens for one in self._spent), sum(one.usd or 0.0 for one in self._spent)
+            words = self._spent_words()
             largest = max((one.tokens for one in self._spent if one.model == FOREIGN), default=1)
         over = self.budget.tokens is not None and tokens + largest > self.budget.tokens
         if over or (self.budget.usd is not None and usd >= self.budget.usd):
             raise BudgetSpent(
-                f"The budget of {self.budget.words()} has no room for a next answer of the coder "
-                f"({tokens:,} tokens are spent).",
+                f"The budget of {self.budget.words()} has no room for a next answer of the coder ({words}).",
                 LARGER_BUDGET,
             )
 
@@ -217,10 +220,9 @@ class Ledger:
             if room is None or room >= expected:
                 break
             if not self._open:
-                spent = sum(one.tokens for one in self._spent)
                 raise BudgetSpent(
                     f"The budget of {self.budget.words()} has no room for a next question of about "
-                    f"{entry.prompt_tokens + expected:,} tokens ({spent:,} tokens are spent).",
+                    f"{entry.prompt_tokens + expected:,} tokens ({self._spent_words()}).",
                     LARGER_BUDGET,
                 )
             self._settled.wait()
@@ -231,6 +233,12 @@ class Ledger:
         self._write(begun)
         self._open[begun.call] = question
         return question
+
+    def _spent_words(self) -> str:
+        """Called with the lock held. Says what attempts without an answer take of the budget: it may be most of it."""
+        lost = sum(one.tokens for one in self._spent if one.event == "lost")
+        text = f"{sum(one.tokens for one in self._spent):,} tokens are spent"
+        return f"{text}, {lost:,} of them reserved for attempts that broke off and may be billed" if lost else text
 
     def _room(self, price: Price | None, asked: int) -> int | None:
         """Tokens that an answer may have after a question of `asked` tokens; None without a budget."""

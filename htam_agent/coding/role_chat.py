@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from htam_agent.coding.chat import ROLES, Answer, Message, Role
-from htam_agent.coding.endpoint import Books, Endpoint, NoBooks, RetryRules
+from htam_agent.coding.endpoint import Books, Endpoint, NoBooks, RetryRules, size_of
 from htam_agent.coding.recording import Recorder, Replayer
 from htam_agent.coding.roles import ModelChoice, choose_model
 from htam_agent.coding.scope import Scope, current_scope
@@ -104,7 +104,7 @@ class RoleChat:
         schema: type[BaseModel] | None,
     ) -> Answer:
         """The recorded answer. It counts as it did when it was recorded, so that the budget ends the run as then."""
-        books.begin(sum(len(text) for _, text in messages))
+        books.begin(sum(size_of(text) for _, text in messages), self.choices[role].max_answer_tokens)
         try:
             answer = replayer.answer(scope, role, messages, schema)
         except BaseException:
@@ -136,10 +136,11 @@ class RunBooks:
         self._choice = choice
         self._question: Question | None = None
 
-    def begin(self, characters: int) -> int | None:
+    def begin(self, size: int, most: int | None) -> int | None:
         self._scope.asked.set()
-        self._question = self._scope.ledger.begin(self._choice, self._scope.step, characters)
-        return self._question.limit
+        choice = self._choice.model_copy(update={"max_answer_tokens": most})
+        self._question = self._scope.ledger.begin(choice, self._scope.step, size)
+        return most if self._question.limit is None else self._question.limit
 
     def end(self, answer: Answer) -> None:
         if self._question is not None:

@@ -30,21 +30,28 @@ def answer(asked: int = 100, said: int = 50, estimated: bool = False) -> Answer:
 def test_a_model_that_keeps_its_limit_never_passes_the_budget(questions: list[tuple[int, float, str]]) -> None:
     budget = Budget(tokens=9000, usd=0.12)
     ledger = Ledger(None, TABLE, budget)
-    for characters, share, outcome in questions:
+    billed_tokens, billed_usd = 0, 0.0
+    for size, share, outcome in questions:
         try:
-            question = ledger.begin(CHOICE, 1, characters)
+            question = ledger.begin(CHOICE, 1, size)
         except BudgetSpent:
             continue
         assert question.limit is not None
+        # The estimate of the prompt is on the high side: at most a token for every three bytes.
+        asked, answered = size // 3, int(share * question.limit)
         if outcome == "end":
-            # The estimate of the prompt is on the high side: at most a token for every three characters.
-            ledger.end(question, answer(characters // 3, int(share * question.limit)))
+            ledger.end(question, answer(asked, answered))
         elif outcome == "lose":
             ledger.lose(question)
         else:
             ledger.fail(question)
+        if outcome != "fail":
+            # What the endpoint bills, whether its answer came or not.
+            billed_tokens += asked + answered
+            billed_usd += (asked * 10.0 + answered * 20.0) / 1e6
         uses = ledger.uses()
-        assert sum(use.tokens for use in uses) <= 9000
+        assert billed_tokens <= sum(use.tokens for use in uses) <= 9000
+        assert billed_usd <= (total_usd(uses) or 0.0) + 1e-9
         assert (total_usd(uses) or 0.0) <= 0.12
 
 
@@ -56,6 +63,18 @@ def test_the_first_question_needs_room_for_an_answer() -> None:
 
 def test_without_a_budget_nothing_is_limited() -> None:
     assert Ledger(None).begin(CHOICE, 1, 10**9).limit is None
+
+
+def test_an_attempt_that_broke_off_counts_with_all_that_its_answer_could_have() -> None:
+    ledger = Ledger(None, None, Budget(tokens=100_000))
+    ledger.lose(ledger.begin(CHOICE.model_copy(update={"max_answer_tokens": 5000}), 1, 297))
+    assert [(use.tokens, use.estimated) for use in ledger.uses()] == [(100 + 5000, True)]
+    ledger.lose(ledger.begin(CHOICE.model_copy(update={"max_answer_tokens": 94_000}), 1, 297))
+    with pytest.raises(BudgetSpent, match="99,200 tokens are spent, 99,200 of them reserved for attempts that broke"):
+        ledger.begin(CHOICE, 1, 30)
+    unlimited = Ledger(None)
+    unlimited.lose(unlimited.begin(CHOICE, 1, 297))
+    assert sum(use.tokens for use in unlimited.uses()) == 100 + FIRST_ANSWER
 
 
 def test_a_question_waits_for_those_that_hold_its_room() -> None:

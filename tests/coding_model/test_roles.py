@@ -20,7 +20,7 @@ from htam_agent.coding.scope import Scope, asking_for
 from htam_agent.errors import HtamError, ModelError, SettingsError
 from htam_agent.runs.records import RunOptions
 from htam_agent.settings import Settings
-from tests.support.chat import chat_of
+from tests.support.chat import chat_of, choice_of
 from tests.support.endpoint import Reply, completion, failure, scripted
 
 MODEL = RunOptions(backend="cpp", coder="model")
@@ -195,6 +195,49 @@ def test_a_gateway_that_wants_the_new_name_of_the_limit_gets_it() -> None:
             chat.ask("code", [("human", "?")])
         limits = [sorted(name for name in request if name.startswith("max_")) for request in server.requests]
     assert limits == [["max_tokens"], ["max_completion_tokens"], ["max_completion_tokens"]]
+
+
+TOO_LARGE = "max_tokens is too large: {}. This model supports at most 16,384 completion tokens."
+BEYOND_CONTEXT = (
+    "maximum context length is 8192 tokens. However, you requested 32999 (231 in the messages, {} in the completion)"
+)
+
+
+@pytest.mark.parametrize(
+    ("texts", "limits"),
+    [((TOO_LARGE,), [32_768, 16_384, 16_384]), ((BEYOND_CONTEXT,) * 2, [32_768, 8192, 4096, 4096])],
+)
+def test_under_a_budget_an_endpoint_gets_the_longest_answer_that_it_takes(
+    texts: tuple[str, ...], limits: list[int]
+) -> None:
+    refusals = [failure(400, text.format(limit)) for text, limit in zip(texts, limits, strict=False)]
+    told: list[str] = []
+    ledger = Ledger(None, None, Budget(tokens=200_000))
+    with scripted(*refusals, *[Reply(200, completion("yes"))] * 2) as server:
+        chat = chat_of(server.url)
+        with asking_for(Scope("run", ledger, 1, "0001", tell=told.append)):
+            assert [chat.ask("code", [("human", "?")]).text for _ in range(2)] == ["yes", "yes"]
+        assert [request["max_tokens"] for request in server.requests] == limits
+    assert told == [f"{server.url} (scripted) refused a limit of 32,768 tokens for its answer; it gets {limits[-1]:,}"]
+    assert ledger.begin(chat.choices["code"], 1, 3).limit == 32_768, "what one endpoint takes binds no other"
+
+
+def test_a_limit_of_the_user_or_a_refusal_for_another_reason_ends_it() -> None:
+    scope = Scope("run", Ledger(None, None, Budget(tokens=200_000)), 1, "0001")
+    for most, text in ((20_000, TOO_LARGE), (None, "maximum context length is 8192 tokens, the messages have 9000")):
+        with scripted(failure(400, text)) as server, asking_for(scope):
+            chat = RoleChat.of_one(choice_of(server.url).model_copy(update={"max_answer_tokens": most}))
+            with pytest.raises(ModelError, match="HTAM_MAX_ANSWER_TOKENS"):
+                chat.ask("code", [("human", "?")])
+            assert len(server.requests) == 1
+
+
+def test_room_is_reserved_by_bytes() -> None:
+    ledger = Ledger(None, None, Budget(tokens=9000))
+    with scripted(Reply(200, completion("yes"))) as server, asking_for(Scope("run", ledger, 1, "0001")):
+        chat_of(server.url).ask("code", [("human", "核" * 3000)])
+        limit = server.requests[0]["max_tokens"]
+    assert limit == 9000 - 3001, "about one token a character"
 
 
 def anthropic(text: str, stop: str = "end_turn") -> Reply:
