@@ -84,6 +84,7 @@ def score_directions(state: SelectionState, memory: Memory) -> list[ScoredDirect
     id. In the memory modes `random` and `none` the order is a draw and the scores are 0; in `no-hierarchy` a direction
     is worth its best strategy in the flat list, and nothing else.
     """
+    memory = memory.index
     if draws_directions(state.mode):
         return _drawn(state, memory)
     known = posterior(state, memory)
@@ -96,6 +97,7 @@ def score_directions(state: SelectionState, memory: Memory) -> list[ScoredDirect
 
 def masked_directions(state: SelectionState, memory: Memory) -> dict[str, str]:
     """The directions that cannot be taken, each with what stands against one of its strategies, in words."""
+    memory = memory.index
     offered = {strategy.direction for strategy in usable(state, memory)}
     reasons: dict[str, str] = {}
     for name in memory.directions:

@@ -20,6 +20,12 @@ class Memory(Protocol):
     """What selection and retrieval need of a memory: a MemoryIndex, or a MemoryStore (which answers from its index)."""
 
     @property
+    def index(self) -> MemoryIndex:
+        """What the memory holds now. A question takes it once and asks nothing else: a refresh in another thread puts
+        another index in its place, whose codes and positions are not this one's."""
+        ...
+
+    @property
     def directions(self) -> Mapping[str, Direction]: ...
 
     @property
@@ -60,6 +66,11 @@ class MemoryIndex:
     strategies: dict[str, Strategy] = field(default_factory=dict)
     transitions: dict[str, Transition] = field(default_factory=dict)
     evidence: Evidence = field(default_factory=Evidence)
+
+    @property
+    def index(self) -> MemoryIndex:
+        """See Memory."""
+        return self
 
     @classmethod
     def of(

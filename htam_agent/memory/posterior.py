@@ -78,13 +78,14 @@ _latest: WeakKeyDictionary[Evidence, _Latest] = WeakKeyDictionary()
 
 def usable(state: SelectionState, memory: Memory) -> list[Strategy]:
     """The strategies that may be used now, by id."""
-    found = [strategy for strategy in memory.strategies.values() if applicable(strategy, state) is None]
+    found = [strategy for strategy in list(memory.strategies.values()) if applicable(strategy, state) is None]
     return sorted(found, key=lambda strategy: strategy.id)
 
 
 def posterior(state: SelectionState, memory: Memory) -> Posterior:
     """What the memory says of the strategies that may be used in this state. The last answer is kept: selection,
     retrieval and coders ask for the same state."""
+    memory = memory.index
     evidence, records = memory.evidence, list(memory.strategies.values())
     latest, version = _latest.get(evidence), evidence.version
     if latest is not None and latest.version == version and latest.state == state and _same(latest.records, records):

@@ -37,6 +37,7 @@ def retrieve_strategies(state: SelectionState, direction: str, memory: Memory, l
     strategies stand in one list, and `direction` is not looked at; in `no-local`, `random` and `none` the order is a
     seeded draw, and the scores are 0.
     """
+    memory = memory.index
     if draws_strategies(state.mode):
         every = is_flat(state.mode)
         return _drawn(state, [each for each in usable(state, memory) if every or each.direction == direction])[:limit]

@@ -126,6 +126,11 @@ class MemoryStore:
         return self._connection.place
 
     @property
+    def index(self) -> MemoryIndex:
+        """What it holds now; `refresh` and `remove` put another in its place, which leaves this one as it was."""
+        return self._index
+
+    @property
     def directions(self) -> Mapping[str, Direction]:
         return self._index.directions
 

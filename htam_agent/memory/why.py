@@ -20,6 +20,7 @@ from htam_agent.words import Backend, Record
 
 if TYPE_CHECKING:
     from htam_agent.coding.plan import Plan
+    from htam_agent.memory.index import Memory
     from htam_agent.memory.store import MemoryStore
     from htam_agent.operator import OperatorProfile
     from htam_agent.settings import Settings
@@ -112,11 +113,12 @@ def first_state(
     )
 
 
-def explain(state: SelectionState, store: MemoryStore) -> MemoryWhy:
-    """The memory's answers in this state."""
-    scored = score_directions(state, store)
+def explain(state: SelectionState, store: Memory) -> MemoryWhy:
+    """The memory's answers in this state, all from what it holds now."""
+    memory = store.index
+    scored = score_directions(state, memory)
     chosen = scored[0].direction if scored else None
-    found = retrieve_strategies(state, chosen, store, limit=SHOWN_STRATEGIES) if chosen else []
+    found = retrieve_strategies(state, chosen, memory, limit=SHOWN_STRATEGIES) if chosen else []
     assert state.device is not None, "a first state has its device"
     return MemoryWhy(
         schema_="htam.memory/1",
@@ -132,13 +134,13 @@ def explain(state: SelectionState, store: MemoryStore) -> MemoryWhy:
             WhyStrategy(id=one.strategy.id, title=one.strategy.title, score=one.score, why=one.why) for one in found
         ],
         directions=scored,
-        masked=masked_directions(state, store),
-        refused=_refused(state, chosen, store),
+        masked=masked_directions(state, memory),
+        refused=_refused(state, chosen, memory),
     )
 
 
-def _refused(state: SelectionState, direction: str | None, store: MemoryStore) -> dict[str, str]:
-    own = [one for one in store.strategies.values() if one.direction == direction and one.backend == state.backend]
+def _refused(state: SelectionState, direction: str | None, memory: Memory) -> dict[str, str]:
+    own = [one for one in memory.strategies.values() if one.direction == direction and one.backend == state.backend]
     reasons = {one.id: applicable(one, state) for one in own}
     return {name: reason for name, reason in sorted(reasons.items()) if reason is not None}
 

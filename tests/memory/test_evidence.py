@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import numpy as np
 import pytest
 
-from htam_agent.memory.attention import score_directions
+from htam_agent.memory.attention import masked_directions, score_directions
 from htam_agent.memory.evidence import NEAREST, OTHER_BACKEND, SAME_ARCHITECTURE, SAME_BACKEND, WEAKEST, Evidence
+from htam_agent.memory.index import MemoryIndex
 from htam_agent.memory.model import Experience, SelectionState
 from htam_agent.memory.posterior import posterior
 from htam_agent.memory.retrieval import retrieve_strategies
+from htam_agent.memory.store import MemoryStore
 from htam_agent.memory.vector import state_vector
+from htam_agent.memory.why import explain
 from htam_agent.verdict import DeviceFacts
 from tests.support.memory import DEVICE, experience, features, index, state, strategy
 
@@ -166,6 +170,35 @@ def test_a_kept_answer_is_not_given_after_the_memory_changed() -> None:
     assert after == (score_directions(here, fresh), retrieve_strategies(here, "wide", fresh))
     memory.strategies["wide-loads"] = memory.strategies["wide-loads"].model_copy(update={"prior": 0.9})
     assert retrieve_strategies(here, "wide", memory) != after[1]
+
+
+class Refreshed(MemoryStore):
+    """A store that another thread refreshes between any two looks at it: its index alternates between two that hold the
+    same in another order, so that codes and positions of one say something else in the other."""
+
+    def __init__(self, *indexes: MemoryIndex) -> None:
+        self._turns = itertools.cycle(indexes)
+
+    def __getattribute__(self, name: str) -> object:
+        if name == "_index":
+            return next(self._turns)
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("mode", ["full", "no-hierarchy", "no-local", "random"])
+def test_a_refresh_in_the_midst_of_a_question_does_not_change_the_answer(mode: str) -> None:
+    records = random_records(40, random.Random(7))
+    one, other = index(*records), index(*records[::-1])
+    here = state(mode=mode, prefix=("wide",), prefix_outcomes=(0.1,), steps_left=3)
+    for _ in range(2):
+        store = Refreshed(one, other)
+        assert score_directions(here, store) == score_directions(here, one)
+        assert masked_directions(here, store) == {}
+        assert retrieve_strategies(here, "wide", store) == retrieve_strategies(here, "wide", one)
+        if mode == "full":
+            assert posterior(here, store).expected.tolist() == posterior(here, one).expected.tolist()
+            assert explain(here, store).directions == score_directions(here, one)
+        one, other = other, one
 
 
 def test_what_happened_so_far_tells_states_apart() -> None:
