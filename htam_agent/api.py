@@ -132,17 +132,19 @@ def _gone_on(
     answer: str | None,
 ) -> Result:
     """The run's result after it went on, under the limits that are given now."""
-    from htam_agent.graph.runner import reopen_run, run_graph
+    from htam_agent.graph.runner import is_ending, reopen_run, run_graph
     from htam_agent.services import make_context
 
     manifest = folder.manifest()
     options = limited_anew(manifest.options, settings)
     context = make_context(_as_before(settings, manifest, listen), options, folder.root)
     try:
-        # The new limits are stored last: with them and the old result the run would look as if it could not go on.
+        # New limits are stored when the run goes on under them: beside a result of the old ones they would look as if
+        # they had been spent.
         if folder.path("result.json").exists():
             reopen_run(folder)
-        folder.write("run.json", manifest.model_copy(update={"options": options}))
+        if not is_ending(folder):
+            folder.write("run.json", manifest.model_copy(update={"options": options}))
         with _naming(folder):
             return run_graph(context, manifest.task, folder, listen, control, answer)
     finally:

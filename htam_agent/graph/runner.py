@@ -102,6 +102,18 @@ def reopen_run(folder: RunFolder) -> None:
     folder.move("result.json", "stopped.json")
 
 
+def is_ending(folder: RunFolder) -> bool:
+    """Whether the run was stopped before its own end and has but to write its result: no new limit lets it go on before
+    that is done."""
+    path = folder.path(CHECKPOINTS)
+    if not path.exists() or folder.path("result.json").exists():
+        return False
+    with open_checkpoints(path) as saver:
+        graph = build_graph().compile(checkpointer=saver)
+        found = graph.get_state({"configurable": {"thread_id": folder.root.name}})
+    return found.values.get("halt") is not None and found.next == ("finish",)
+
+
 def _without_checkpoint(folder: RunFolder) -> RunError:
     return RunError(
         f"The run in {str(folder.root)!r} has no checkpoint from which it could go on.",
