@@ -6,9 +6,9 @@ knowledge of going from one direction to the next, and an *experience* one measu
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from htam_agent.coding.plan import Mapping, PlanEdit, Staging
 from htam_agent.failures import FailureCause
@@ -22,14 +22,20 @@ START = "start"
 """The pseudo-direction before the first step: transitions out of it say what to begin with."""
 
 
-class Direction(Record):
+class Kept(Record):
+    """Base of what the store keeps: JSON has no word for a number that is not finite, so that none comes in."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+
+class Direction(Kept):
     """A global node. `symptoms` maps a bottleneck to how well this direction answers it, 0 to 1."""
 
     id: str
     title: str
     intent: str
     when: str
-    symptoms: dict[Bottleneck, float] = Field(default_factory=dict)
+    symptoms: dict[Bottleneck, Annotated[float, Field(ge=0.0, le=1.0)]] = Field(default_factory=dict)
     provenance: Literal["seed", "user", "learned"] = "seed"
 
 
@@ -62,7 +68,7 @@ class Preconditions(Record):
     plan_staging: list[Staging] | None = None
 
 
-class Strategy(Record):
+class Strategy(Kept):
     """A local node: data, not code. `edit` changes the plan and `block` (Jinja, rendered by the template coder into the
     skeleton's `slot`) is the executable template, which a chat model is shown too."""
 
@@ -85,7 +91,7 @@ class Strategy(Record):
     provenance: Literal["seed", "user", "learned"] = "seed"
 
 
-class Transition(Record):
+class Transition(Kept):
     """An edge from one direction (or START) to another with its prior: the expected share of the remaining gap that the
     step closes, worth `pseudo_counts` observations."""
 
@@ -95,7 +101,7 @@ class Transition(Record):
     why: str
     risk: str
     prior: float = Field(ge=-1.0, le=1.0)
-    pseudo_counts: float = Field(2.0, gt=0.0)
+    pseudo_counts: float = Field(2.0, gt=0.0, le=1000.0)
     basis: str = ""
     """What the prior is argued from, with its source (traffic counts, vendor guide, measurement)."""
     provenance: Literal["seed", "user", "learned"] = "seed"
@@ -105,7 +111,7 @@ class Transition(Record):
         return f"{self.source}->{self.target}"
 
 
-class Experience(Record):
+class Experience(Kept):
     """One judged attempt of a step. `id` is idempotent: f"{key of the run}:{step}:{candidate index}:{attempt}"; a
     replayed node rewrites the record."""
 

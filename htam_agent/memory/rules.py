@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
+from pydantic import ValidationError
+
 from htam_agent.errors import StoreError
 from htam_agent.memory.model import START, Direction, Experience, Strategy, Transition
 from htam_agent.memory.records import MemoryRecord
@@ -39,6 +41,7 @@ def check_experience(record: Experience, directions: Mapping[str, Direction]) ->
 
 def check_record(record: MemoryRecord, directions: Mapping[str, Direction]) -> None:
     """Raises StoreError when the record names a direction that is not among `directions`, or an impossible time."""
+    check_readable(record)
     if isinstance(record, Experience):
         check_experience(record, directions)
     elif isinstance(record, Strategy):
@@ -46,6 +49,23 @@ def check_record(record: MemoryRecord, directions: Mapping[str, Direction]) -> N
     elif isinstance(record, Transition):
         for end in {record.source, record.target} - {START}:
             _check_direction(record, end, directions)
+
+
+def check_readable(record: MemoryRecord) -> None:
+    """Raises StoreError when the document that would be written does not say what the record says: one such document
+    makes the whole memory unreadable. A number that is not finite becomes null, and nested facts may hold one."""
+    try:
+        again = type(record).model_validate_json(record.model_dump_json())
+        problem = "" if again == record else "what would be written reads otherwise"
+    except ValidationError as error:
+        first = error.errors()[0]
+        problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    if problem:
+        raise StoreError(
+            f"The {type(record).__name__.lower()} {record.id!r} cannot be stored ({problem}); nothing was stored.",
+            "Every number of it must be finite and within its bounds; mend it or leave it out.",
+            "memory-invalid",
+        )
 
 
 def _check_direction(record: MemoryRecord, name: str, directions: Mapping[str, Direction]) -> None:

@@ -20,7 +20,7 @@ from htam_agent.memory.embed import Embedder, HashingEmbedder
 from htam_agent.memory.index import Evidence, MemoryIndex, Texts
 from htam_agent.memory.model import Direction, Experience, Strategy, Transition
 from htam_agent.memory.records import KINDS, Kind, MemoryRecord, text_of
-from htam_agent.memory.rules import by_id, check_experience
+from htam_agent.memory.rules import by_id, check_experience, check_readable
 from htam_agent.memory.seeding import Seed, load_seed
 from htam_agent.memory.sharing import connect_folder, connect_server, disconnect
 from htam_agent.memory.vector import VECTOR_SIZE, VECTOR_VERSION, state_vector
@@ -209,9 +209,14 @@ class MemoryStore:
         self.remove("strategies", names - restored.keys())
 
     def put(self, kind: Kind, records: Mapping[str, MemoryRecord]) -> None:
-        """Writes records of one kind by id, as they are, then shows them to selection. The caller has checked them."""
+        """Writes records of one kind by id, as they are, then shows them to selection. The caller has checked them.
+
+        Raises StoreError for a record that could not be read again; nothing is then stored.
+        """
         if not records:
             return
+        for record in records.values():
+            check_readable(record)
         vectors = self._vectors(list(records.values()))
         with self._changing:
             with self._writing() as client:

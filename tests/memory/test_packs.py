@@ -16,7 +16,7 @@ from htam_agent.errors import StoreError
 from htam_agent.memory.merging import merge, read_memory
 from htam_agent.memory.packs import read_pack, write_pack
 from htam_agent.memory.store import MemoryStore
-from tests.support.memory import SEED, direction, experience, strategy
+from tests.support.memory import SEED, direction, experience, features, strategy, transition
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +153,22 @@ def test_an_id_with_other_content_is_refused_kept_or_replaced(store: MemoryStore
         ({"kind": "strategies", "record": {"id": "odd", "direction": "wide"}}, "odd"),
         ({"kind": "directions", "record": direction("odd").model_dump() | {"flavour": "salty"}}, "flavour"),
         ({"kind": "opinions", "record": {}}, "Line 6"),
+        ({"kind": "directions",
+          "record": direction("odd").model_dump() | {"symptoms": {"memory": float("nan")}, "provenance": "user"}},
+         "odd"),
+        ({"kind": "directions",
+          "record": direction("odd").model_dump() | {"symptoms": {"memory": 1e9}, "provenance": "user"}}, "odd"),
+        ({"kind": "transitions",
+          "record": transition("wide", "wide", 0.1).model_dump()
+          | {"pseudo_counts": float("inf"), "provenance": "user"}}, "wide->wide"),
+        ({"kind": "experiences",
+          "record": experience("bad:1:0", "wide", "any").model_dump() | {"seconds": float("nan")}}, "bad:1:0"),
+        ({"kind": "experiences",
+          "record": experience("bad:1:0", "wide", "any").model_dump()
+          | {"prefix": ["wide"], "prefix_outcomes": [float("-inf")]}}, "bad:1:0"),
+        ({"kind": "experiences",
+          "record": experience("bad:1:0", "wide", "any").model_dump()
+          | {"features": features().model_dump() | {"arithmetic_intensity": float("inf")}}}, "bad:1:0"),
     ],
 )  # fmt: skip
 def test_a_bad_record_is_named_and_the_memory_is_as_before(
