@@ -165,14 +165,23 @@ class Evidence:
         kin = np.where(facts[ARCHITECTURE, rows] == architecture, SAME_ARCHITECTURE, SAME_BACKEND).astype(np.float32)
         kin[facts[DEVICE, rows] == device] = 1.0
         kin[facts[BACKEND, rows] != backend] = OTHER_BACKEND
-        if not uses_path(state.mode):
-            return kin
-        path = [self._codes.get(name, -2) for name in _remembered(state.prefix)]
-        weights = position_weights(REMEMBERED_POSITIONS, weighs_position(state.mode))
-        match = np.full(kin.shape, OTHER_PREFIX, dtype=np.float32)
-        for place, part in enumerate(((1.0 - OTHER_PREFIX) * weights / weights.sum()).tolist()):
-            match += np.float32(part) * (self._prefixes[place, rows] == path[place])
-        return kin * match
+        return kin * self._match(state, rows) if uses_path(state.mode) else kin
+
+    def _match(self, state: SelectionState, rows: slice | NDArray[np.intp]) -> NDArray[np.float32]:
+        """OTHER_PREFIX to 1 for each row, by the weighted share of agreeing places among those where one path has a
+        direction. That both are too short for a place is no agreement; two first steps have the same path."""
+        start, ours = self.code(START), state.prefix[::-1]
+        weights = position_weights(REMEMBERED_POSITIONS, weighs_position(state.mode)).astype(np.float32)
+        agreed, compared = np.zeros((2, *self._shares[rows].shape), dtype=np.float32)
+        for place, weight in enumerate(weights):
+            theirs = self._prefixes[place, rows]
+            if place < len(ours):
+                compared += weight
+                agreed += weight * (theirs == self.code(ours[place]))
+            else:
+                compared += weight * ((theirs != -1) & (theirs != start))
+        share = np.divide(agreed, compared, out=np.ones_like(agreed), where=compared > 0)
+        return np.asarray(OTHER_PREFIX + np.float32(1.0 - OTHER_PREFIX) * share, dtype=np.float32)
 
     def _encode(self, text: str) -> int:
         known = self._codes.get(text)

@@ -119,9 +119,10 @@ def by_hand(records: list[Experience], here: SelectionState) -> dict[str, float]
         kin = SAME_ARCHITECTURE if record.device.architecture == "x86_64" else SAME_BACKEND
         kin = 1.0 if record.device == DEVICE else kin
         kin = kin if record.device.backend == here.backend else OTHER_BACKEND
-        ours, theirs = (["start", *one.prefix][::-1][:4] + [""] * 4 for one in (here, record))
-        match = sum(0.5**j / 1.875 for j in range(4) if ours[j] == theirs[j])
-        return float(np.exp(-distance)) * kin * (0.4 + 0.6 * match)
+        ours, theirs = here.prefix[::-1][:4], record.prefix[::-1][:4]
+        agreed = sum(0.5**j for j, (our, their) in enumerate(zip(ours, theirs, strict=False)) if our == their)
+        compared = sum(0.5**j for j in range(max(len(ours), len(theirs))))
+        return float(np.exp(-distance)) * kin * (0.4 + 0.6 * (agreed / compared if compared else 1.0))
 
     found = {record.id: weight(record) for record in records}
     border = max(WEAKEST, sorted(found.values(), reverse=True)[NEAREST - 1]) if len(records) > NEAREST else WEAKEST
@@ -138,6 +139,30 @@ def test_the_fast_way_finds_what_the_formula_says(count: int) -> None:
         border = min(expected.values()) * (1 + 1e-5)
         assert {k for k, v in found.items() if v > border} == {k for k, v in expected.items() if v > border}
         assert found == pytest.approx({name: expected[name] for name in found}, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "match"),
+    [
+        ("", "", 1.0),
+        ("w", "w", 1.0),
+        ("wrwrw", "rrwrw", 1.0),
+        ("w", "r", 0.4),
+        ("", "w", 0.4),
+        ("r", "", 0.4),
+        ("wr", "rw", 0.4),
+        ("rw", "w", 0.4 + 0.6 * 1.0 / 1.5),
+        ("wr", "rr", 0.4 + 0.6 * 1.0 / 1.5),
+        ("wwww", "wwwr", 0.4 + 0.6 * 0.875 / 1.875),
+    ],
+)
+def test_only_directions_agree_and_what_neither_path_has_says_nothing(ours: str, theirs: str, match: float) -> None:
+    def path(letters: str) -> tuple[str, ...]:
+        return tuple({"w": "wide", "r": "reuse"}[letter] for letter in letters)
+
+    here, there = state(prefix=path(ours)), experience("e", "wide", "wide-loads", prefix=path(theirs))
+    alike = float(np.exp(-np.square(state_vector(here) - state_vector(there)).sum()))
+    assert weights(evidence_of(there), here)["e"] == pytest.approx(alike * match, rel=1e-5)
 
 
 def test_equals_at_the_border_all_count() -> None:
