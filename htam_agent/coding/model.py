@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from htam_agent.coding.assembly import assemble, without_launcher
 from htam_agent.coding.base import Code, CodeRequest, RepairRequest
 from htam_agent.coding.chat import Answer, Chat, Message, Role
-from htam_agent.coding.parsing import Parsed, parse_answers
+from htam_agent.coding.parsing import MOST_FILE, Parsed, parse_answers
 from htam_agent.coding.plan import Plan
 from htam_agent.coding.prompting import Prompts, fenced
 from htam_agent.coding.values import code_values, common_values, no_file_values, repair_values
+from htam_agent.errors import ModelError
 from htam_agent.operator import OperatorProfile
 from htam_agent.words import Backend
 
@@ -22,6 +24,16 @@ FREE = "model-free"
 
 SHOWN_CHARACTERS = 20_000
 """Of an answer without a file, as it is sent back to the model: its beginning and its end."""
+
+STRATEGY_CHARACTERS = 80
+"""Of a strategy's name that the model made up."""
+
+_TOO_LONG = re.compile(
+    r"context[ _-]?(?:length|window|size)|(?:prompt|input|request|messages?) (?:is |are )?too (?:long|large)"
+    r"|too many (?:input |prompt )?tokens|answered 413",
+    re.IGNORECASE,
+)
+"""What endpoints say of a conversation that is longer than their model's context."""
 
 
 class ModelCoder:
@@ -55,6 +67,9 @@ class ModelCoder:
         asked = request.request
         question = self.prompts().render("repair", repair_values(request))
         failed = without_launcher(request.source, asked.backend)
+        if len(failed) > MOST_FILE:
+            problem = f"the file to mend has {len(failed)} characters, more than the {MOST_FILE} that a model is shown"
+            return self._code(asked, [], Parsed(problem=problem))
         messages = [*self._opening(asked), ("ai", fenced(failed, "python")), ("human", question)]
         return self._converse("repair", asked, messages, failed, fallback=request.tried[-1] if request.tried else "")
 
@@ -73,7 +88,13 @@ class ModelCoder:
         answers: list[Answer] = []
         problem = ""
         for _ in range(ASKS):
-            answer = self._chat.ask(role, messages)
+            try:
+                answer = self._chat.ask(role, messages)
+            except ModelError as error:
+                # The first question of a step is the settings' fault; what came on top of it is this candidate's.
+                if (role == "code" and not answers) or not _is_too_long(error):
+                    raise
+                return self._code(request, answers, Parsed(problem=f"the conversation is too long: {error.message}"))
             answers.append(answer)
             parsed = parse_answers([(one.text, one.cut_off) for one in answers], request.backend, base)
             if parsed.source:
@@ -84,11 +105,11 @@ class ModelCoder:
             messages = [*messages, ("ai", said), ("human", self.prompts().render("repair", values))]
         return self._code(request, answers, Parsed(problem=problem), fallback)
 
-    def _code(self, request: CodeRequest, answers: list[Answer], parsed: Parsed, fallback: str) -> Code:
+    def _code(self, request: CodeRequest, answers: list[Answer], parsed: Parsed, fallback: str = "") -> Code:
         known = {scored.strategy.id for scored in request.strategies}
         named = parsed.strategy if parsed.strategy in known else ""
         other = parsed.strategy and not named and parsed.strategy != "none"
-        unknown = f"names a strategy that was not offered: {parsed.strategy}" if other else ""
+        unknown = f"names a strategy that was not offered: {parsed.strategy[:STRATEGY_CHARACTERS]}" if other else ""
         return Code(
             source=assemble(parsed.source, request.backend) if parsed.source else "",
             # An answer that names no strategy is not credited to one that it may not have used.
@@ -102,6 +123,10 @@ class ModelCoder:
             tokens_estimated=any(answer.estimated for answer in answers),
             seconds=sum(answer.seconds for answer in answers),
         )
+
+
+def _is_too_long(error: ModelError) -> bool:
+    return error.code == "model-refused" and _TOO_LONG.search(error.message) is not None
 
 
 def _shortened(text: str) -> str:

@@ -24,6 +24,8 @@ SOURCE_CONSTANT: dict[Backend, str] = {"cuda": "CUDA_SRC", "cpp": "CPP_SRC"}
 DEVICE_LANGUAGES = ("cpp", "c++", "cuda", "cu", "c")
 ENDING_LINES = 12
 """Lines of a cut-off answer that the model is shown again, to go on behind them."""
+ENDING_CHARACTERS = 4000
+"""Of them at most: an answer that loops may be one line."""
 REPEATED = 12
 """Characters that a continuation must repeat of what stood before, in the middle of a line, to be seen as repeating."""
 MOST_CHARACTERS = 400_000
@@ -276,7 +278,8 @@ def _defines_class(source: str) -> bool:
 def _ending(visible: str, blocks: list[Block]) -> str:
     """The last lines of a file that was begun and not ended; empty where none was begun."""
     text = blocks[-1].text if blocks and not blocks[-1].closed else "" if blocks else visible
-    return "\n".join(text.splitlines()[-ENDING_LINES:]) if "import torch" in text else ""
+    ending = "\n".join(text.splitlines()[-ENDING_LINES:]) if "import torch" in text else ""
+    return ending[-ENDING_CHARACTERS:]
 
 
 def _problem(visible: str, blocks: list[Block], cut_off: bool) -> str:

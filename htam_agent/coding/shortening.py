@@ -77,6 +77,20 @@ def _best(characters: int) -> Callable[[Values], dict[str, object] | None]:
     return change
 
 
+def _facts(characters: int) -> Callable[[Values], dict[str, object] | None]:
+    """Cuts each line on the operator: a module of thousands of parameters has them in one."""
+
+    def change(values: Values) -> dict[str, object] | None:
+        operator = values.get("operator")
+        facts = str(operator.get("facts", "")) if isinstance(operator, dict) else ""
+        lines = [line if len(line) <= characters else f"{line[:characters]} {CUT}" for line in facts.splitlines()]
+        if not isinstance(operator, dict) or all(len(line) <= characters for line in facts.splitlines()):
+            return None
+        return {**values, "operator": {**operator, "facts": "\n".join(lines)}}
+
+    return change
+
+
 def _cut(text: str, characters: int) -> str:
     if len(text) <= characters:
         return text
@@ -86,6 +100,7 @@ def _cut(text: str, characters: int) -> str:
 STEPS: tuple[tuple[str, Callable[[Values], dict[str, object] | None]], ...] = (
     ("templates of the fourth strategy and later", _blocks(3, 0)),
     ("calls beyond the first 60", _lines("graph", 60)),
+    ("the end of long lists of tensors", _facts(3000)),
     ("steps before the last four", _lines("history", 4, last=True)),
     ("strategies beyond the third", _strategies(3)),
     ("most of the templates of the second and third strategy", _blocks(1, 600)),
@@ -93,6 +108,7 @@ STEPS: tuple[tuple[str, Callable[[Values], dict[str, object] | None]], ...] = (
     ("calls beyond the first 25", _lines("graph", 25)),
     ("strategies beyond the first", _strategies(1)),
     ("all templates", _blocks(0, 0)),
+    ("most of long lists of tensors", _facts(800)),
     ("the end of the best kernel's source", _best(12_000)),
 )
 """Least useful first. The task's source, the rules and the contract are in none of them."""

@@ -15,6 +15,7 @@ from htam_agent.coding.base import Coder, RepairRequest
 from htam_agent.coding.examples import example_request
 from htam_agent.coding.launchers import cpp as cpp_launcher
 from htam_agent.coding.model import ASKS, FREE, ModelCoder
+from htam_agent.coding.parsing import MOST_FILE
 from htam_agent.errors import ModelError, SettingsError
 from htam_agent.verdict import Failure
 from htam_agent.words import Backend
@@ -204,3 +205,41 @@ def test_a_diff_mends_the_file_that_was_shown() -> None:
     assert code.source.split() == failed.replace("2 * x[i]", "3 * x[i]").split()
     assert "diff" in code.note
     assert code.strategy == "wide-loads"
+
+
+LONG = "This model's maximum context length is 8192 tokens, and 9000 were sent"
+
+
+def test_a_repair_that_is_too_long_for_the_model_fails_alone() -> None:
+    """The run goes on; a first question that does not fit is the settings' fault, and ends it."""
+    with scripted(failure(400, LONG)) as server:
+        code = coder(server).repair(repair_request("x = 1\n"))
+    assert code.source == ""
+    assert "maximum context length" in code.refusal
+    with scripted(failure(400, LONG)) as server, pytest.raises(ModelError):
+        coder(server).generate(example_request("cpp"))
+    with scripted(Reply(200, completion("no", usage=(10, 5))), failure(400, LONG)) as server:
+        code = coder(server).generate(example_request("cpp"))
+    assert "too long" in code.refusal
+    assert code.prompt_tokens == 10
+    with scripted(failure(400, "no such parameter")) as server, pytest.raises(ModelError):
+        coder(server).repair(repair_request("x = 1\n"))
+
+
+def test_a_file_that_is_too_long_to_be_shown_is_not_sent() -> None:
+    with scripted() as server:
+        code = coder(server).repair(repair_request("# more\n" * MOST_FILE))
+        assert not server.requests
+    assert code.source == ""
+    assert f"more than the {MOST_FILE}" in code.refusal
+
+
+def test_a_conversation_about_answers_that_loop_stays_bounded() -> None:
+    looping = "```python\nimport torch\n" + "x = 1; " * 100_000
+    with scripted(
+        *[Reply(200, completion(looping[:size], finish="length")) for size in (300_000, 350_000, 700_000)]
+    ) as server:
+        assert coder(server).generate(example_request("cpp")).refusal
+        longest = max(sum(len(said["content"]) for said in messages(server, turn)) for turn in range(ASKS))
+        first = sum(len(said["content"]) for said in messages(server, 0))
+    assert longest < first + 60_000

@@ -229,8 +229,10 @@ def test_generated_text_stays_in_its_fences(first: str, second: str) -> None:
         tensor = request.operator.inputs[0].model_copy(update={"name": one})
         scored = request.strategies[0]
         strategy = scored.strategy.model_copy(update={"how": other, "block": other, "pitfalls": [one], "title": other})
+        device = {"name": other, "compiler": one, "torch": other, "libraries": {"simd": other}}
         asked = request.model_copy(
             update={
+                "device": request.device.model_copy(update={**device, "architecture": f"sm_90{other}"}),
                 "task_source": other,
                 "operator": request.operator.model_copy(
                     update={"inputs": [tensor], "parameters": [tensor], "untraceable": other, "operators": [one]}
@@ -245,7 +247,7 @@ def test_generated_text_stays_in_its_fences(first: str, second: str) -> None:
         )
         failure = example_failure().model_copy(update={"reason": other, "evidence": one})
         repair = RepairRequest(request=asked, source="x = 1\n", plan=None, failure=failure, tried=[], attempt=1)
-        directions = [{"direction": "d", "title": one, "score": 0.1, "why": other}]
+        directions = [{"direction": one, "title": one, "score": 0.1, "why": other}]
         rendered = [
             PROMPTS.render("code", code_values(asked)),
             PROMPTS.render("repair", repair_values(repair)),
@@ -304,6 +306,17 @@ def test_a_long_prompt_is_shortened_and_the_task_and_the_rules_are_not() -> None
     tiny = Prompts(limit_tokens=10).render("code", code_values(asked))
     assert task.strip() in tiny
     assert "the end of the best kernel's source" in tiny
+
+
+def test_the_words_on_an_operator_of_thousands_of_tensors_are_shortened() -> None:
+    request = example_request("cpp")
+    [tensor, *_] = request.operator.inputs
+    many = [tensor.model_copy(update={"name": f"weight_{number}"}) for number in range(5000)]
+    operator = request.operator.model_copy(update={"parameters": many})
+    text = PROMPTS.render("code", code_values(request.model_copy(update={"operator": operator})))
+    assert estimated_tokens(text) <= LIMIT_TOKENS
+    assert "weight_0: " in text
+    assert "Left out here for room" in text
 
 
 @settings(max_examples=10, deadline=None)
