@@ -151,9 +151,9 @@ def reset_command(
     if not yes:
         _confirm(f"Begin anew in {place}?", as_json)
 
-    def reopen() -> MemoryStore:
+    def reopen(folder: Path | None = None) -> MemoryStore:
         """With the embedder of the settings; the strategies that they name come with the next run."""
-        return open_memory(settings, own_strategies=False)
+        return open_memory(settings.model_copy(update={"memory": folder or settings.memory}), own_strategies=False)
 
     report = (
         reset_server(settings.chroma_url, reopen)

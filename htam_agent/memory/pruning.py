@@ -21,12 +21,16 @@ if TYPE_CHECKING:
     from htam_agent.memory.store import MemoryStore
 
 
+MOST_DAYS = 36_500.0
+"""A hundred years: before the first of all memories, and still a date that Python can say."""
+
+
 class PruneRule(Record):
     """Which experiences may go: those that fit every field that is set, and of those, with `keep`, only the ones that
     say least, until `keep` experiences are left in the memory."""
 
-    older_than_days: float | None = Field(None, ge=0.0)
-    """One whose date is unknown is not older."""
+    older_than_days: float | None = None
+    """0 to MOST_DAYS. One whose date is unknown is not older."""
     device: str | None = None
     """A device's name, an architecture ("sm_90") or a backend, as a whole."""
     task: str | None = None
@@ -53,13 +57,18 @@ class PruneReport(Record):
 def prune(store: MemoryStore, rule: PruneRule, *, dry_run: bool = True, now: datetime | None = None) -> PruneReport:
     """Removes what the rule names, or with `dry_run` only says what would go.
 
-    Raises UsageError when the rule is empty: that would be a reset.
+    Raises UsageError when the rule is empty (that would be a reset), or its days are no number of days.
     """
     if not rule.model_dump(exclude_none=True):
         raise UsageError(
             "Nothing was said about which experiences may go.",
             "Give --older-than, --device, --task, --verdict or --keep; `htam memory reset` begins anew.",
             "memory-prune",
+        )
+    # Put so that what is not a number is refused as well.
+    if rule.older_than_days is not None and not 0.0 <= rule.older_than_days <= MOST_DAYS:
+        raise UsageError(
+            f"{rule.older_than_days:g} is no age in days.", f"Give 0 to {MOST_DAYS:g} days.", "memory-prune"
         )
     store.refresh()
     records = list(store.experiences)

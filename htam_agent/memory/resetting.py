@@ -1,9 +1,11 @@
-"""Beginning anew: the old folder is put aside, and the seed is built in a new one."""
+"""Beginning anew: the seed is built in a new folder, which takes the place of the old one; that is put aside."""
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -41,26 +43,62 @@ def reset_folder(
     discard: bool = False,
     wait_seconds: float = LOCK_WAIT_SECONDS,
     now: time.struct_time | None = None,
-    reopen: Callable[[], MemoryStore] | None = None,
+    reopen: Callable[[Path], MemoryStore] | None = None,
 ) -> ResetReport:
-    """A memory with the seed alone in `folder`. What lay there, damaged or not, goes to a folder beside it, or with
-    `discard` away. `reopen` makes the new memory; None: with the default embedder.
+    """A memory with the seed alone in `folder` (of a link: where it leads to). What lay there, damaged or not, goes to
+    a folder beside it, or with `discard` away. `reopen` makes the new memory in the folder that it is given; None: with
+    the default embedder. Who waits to write meanwhile goes on in the new one.
 
     Raises StoreError when the folder holds other files, is held by another process, or cannot be moved.
     """
-    aside: Path | None = None
+    folder = folder.expanduser().resolve()
+    reopen = reopen or (lambda place: MemoryStore.open(place, wait_seconds=wait_seconds))
     if folder.exists():
         with _locked(folder, wait_seconds):
-            aside = _put_aside(folder, now or time.gmtime())
-    if aside is not None and discard:
-        shutil.rmtree(aside)
-        aside = None
-    with reopen() if reopen else MemoryStore.open(folder, wait_seconds=wait_seconds) as store:
-        return _report(store, aside)
+            if _holds_memory(folder):
+                report, aside = _swapped(folder, reopen, now or time.gmtime())
+                if discard:
+                    shutil.rmtree(aside)
+                    return report
+                return report.model_copy(update={"aside": str(aside)})
+    with reopen(folder) as store:
+        return _report(store)
+
+
+def _swapped(folder: Path, reopen: Callable[[Path], MemoryStore], now: time.struct_time) -> tuple[ResetReport, Path]:
+    """Builds the new memory beside the old one, whose lock is held, and exchanges them: whoever gets that lock next
+    finds the new one whole. Returns the old one's new place too. The old one stays where it is when this fails."""
+    aside = _free_name(folder, f"before-{time.strftime('%Y%m%d-%H%M%S', now)}")
+    try:
+        new = Path(tempfile.mkdtemp(prefix=f"{folder.name}-new-", dir=folder.parent))
+    except OSError as error:
+        raise disk_error(f"the folder {str(folder.parent)!r}", error) from error
+    try:
+        new.chmod(folder.stat().st_mode & 0o777)
+        with reopen(new) as store:
+            report = _report(store).model_copy(update={"place": f"the memory folder {str(folder)!r}"})
+        folder.rename(aside)
+        try:
+            new.rename(folder)
+        except OSError:
+            aside.rename(folder)
+            raise
+    except OSError as error:
+        raise disk_error(f"the folder {str(folder.parent)!r}", error) from error
+    finally:
+        if new.exists():
+            shutil.rmtree(new)
+    return report, aside
+
+
+def _free_name(folder: Path, ending: str) -> Path:
+    names = (f"{folder.name}-{ending}" + (f"-{number}" if number else "") for number in itertools.count())
+    return next(path for path in map(folder.with_name, names) if not path.exists())
 
 
 def reset_server(url: str, reopen: Callable[[], MemoryStore] | None = None) -> ResetReport:
-    """A memory with the seed alone on the server at `url`; what was there is removed. `reopen`: see reset_folder."""
+    """A memory with the seed alone on the server at `url`; what was there is removed. `reopen` makes the new memory;
+    None: with the default embedder."""
     connection = connect_server(url)
     try:
         with connection.exclusive(writing=True) as client:
@@ -68,23 +106,23 @@ def reset_server(url: str, reopen: Callable[[], MemoryStore] | None = None) -> R
     finally:
         disconnect(connection)
     with reopen() if reopen else MemoryStore.open(None, url) as store:
-        return _report(store, None)
+        return _report(store)
 
 
-def _report(store: MemoryStore, aside: Path | None) -> ResetReport:
+def _report(store: MemoryStore) -> ResetReport:
     counts = store.counts()
     return ResetReport(
         schema_="htam.memory/1",
         place=store.place,
-        aside=str(aside) if aside is not None else None,
+        aside=None,
         directions=counts["directions"],
         strategies=counts["strategies"],
         transitions=counts["transitions"],
     )
 
 
-def _put_aside(folder: Path, now: time.struct_time) -> Path | None:
-    """The folder's new name; None where it held no memory yet."""
+def _holds_memory(folder: Path) -> bool:
+    """Raises StoreError when the folder holds other files."""
     entries = sorted(entry.name for entry in folder.iterdir())
     foreign = [name for name in entries if not OWN.fullmatch(name)]
     if foreign:
@@ -94,17 +132,7 @@ def _put_aside(folder: Path, now: time.struct_time) -> Path | None:
             "Give the folder of a memory (the setting `memory`), or move those files away.",
             "memory-foreign",
         )
-    if DATABASE not in entries:
-        return None
-    stamp = time.strftime("%Y%m%d-%H%M%S", now)
-    for number in range(1000):
-        aside = folder.with_name(f"{folder.name}-before-{stamp}" + (f"-{number}" if number else ""))
-        if not aside.exists():
-            break
-    try:
-        return folder.rename(aside)
-    except OSError as error:
-        raise disk_error(f"the folder {str(folder.parent)!r}", error) from error
+    return DATABASE in entries
 
 
 @contextmanager

@@ -88,3 +88,9 @@ def test_a_dry_run_removes_nothing_and_the_rest_is_found_after_reopening(tmp_pat
 def test_an_empty_rule_is_refused(tmp_path: Path) -> None:
     with MemoryStore.open(tmp_path / "memory", seed=SEED) as store, pytest.raises(UsageError, match="may go"):
         prune(store, PruneRule())
+
+
+@pytest.mark.parametrize("days", [1e12, float("nan"), float("inf"), -1.0])
+def test_an_age_that_is_none_is_refused(tmp_path: Path, days: float) -> None:
+    with MemoryStore.open(tmp_path / "memory", seed=SEED) as store, pytest.raises(UsageError, match="no age in days"):
+        prune(store, PruneRule(older_than_days=days))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -76,3 +79,66 @@ def test_a_store_that_is_open_meanwhile_goes_on_in_the_new_memory(folder: Path) 
         store.add_experience(experience("run:2:0:0", "instruction-throughput", KNOWN))
         assert store.refresh()
         assert [record.id for record in store.experiences] == ["run:2:0:0"]
+
+
+def test_a_home_and_the_folder_itself_can_be_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(folder.parent))
+    assert reset_folder(Path("~/memory"), now=NOW).aside == str(folder.with_name("memory-before-20260601-120000"))
+    monkeypatch.chdir(folder)
+    assert reset_folder(Path(), now=NOW).aside == str(folder.with_name("memory-before-20260601-120000-1"))
+    monkeypatch.chdir(folder.parent)
+    with MemoryStore.open(folder) as store:
+        assert len(store.experiences) == 0
+
+
+@pytest.mark.parametrize("discard", [False, True])
+def test_a_link_stays_one(folder: Path, tmp_path: Path, discard: bool) -> None:
+    (tmp_path / "link").symlink_to(folder)
+    report = reset_folder(tmp_path / "link", discard=discard, now=NOW)
+    assert report.aside == (None if discard else str(folder.with_name("memory-before-20260601-120000")))
+    assert (tmp_path / "link").readlink() == folder
+    with MemoryStore.open(tmp_path / "link") as store:
+        assert len(store.experiences) == 0
+    assert len(list(tmp_path.iterdir())) == (2 if discard else 3)
+
+
+def test_a_reset_that_fails_leaves_the_old_memory_in_its_place(folder: Path) -> None:
+    def fail(place: Path) -> MemoryStore:
+        raise StoreError("No.", "Try again.", "memory-refused")
+
+    with pytest.raises(StoreError, match="No"):
+        reset_folder(folder, reopen=fail)
+    assert list(folder.parent.iterdir()) == [folder]
+    with MemoryStore.open(folder) as store:
+        assert len(store.experiences) == 1
+
+
+def test_a_process_that_waits_to_write_goes_on_in_the_new_memory(folder: Path) -> None:
+    """It waits while the new memory is built, and finds it whole: never a folder that is not there."""
+    program = (
+        "import sys\nfrom pathlib import Path\nfrom htam_agent.memory.store import MemoryStore\n"
+        "from tests.support.memory import experience\n"
+        "with MemoryStore.open(Path(sys.argv[1])) as store:\n    print('ready', flush=True)\n    sys.stdin.readline()\n"
+        f"    store.add_experience(experience('new:1:0:0', 'instruction-throughput', '{KNOWN}'))\n"
+    )
+    root = Path(__file__).resolve().parents[2]
+    writer = subprocess.Popen(
+        [sys.executable, "-c", program, str(folder)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root, env={**os.environ, "PYTHONPATH": str(root)},
+    )  # fmt: skip
+    assert writer.stdin is not None
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == "ready\n"
+
+    def build(place: Path) -> MemoryStore:
+        assert writer.stdin is not None
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+        time.sleep(0.3)
+        return MemoryStore.open(place)
+
+    reset_folder(folder, reopen=build)
+    writer.communicate(timeout=60)
+    assert writer.returncode == 0
+    with MemoryStore.open(folder) as store:
+        assert [record.id for record in store.experiences] == ["new:1:0:0"]
