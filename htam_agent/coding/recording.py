@@ -5,7 +5,7 @@
 
 The key and the address are not stored. On replay a request must be the recorded one. What a machine measures differs
 from run to run, and so do secret seeds, so numbers outside of code, paths and long hexadecimal names are left out of
-the comparison; every other word must agree.
+the comparison; every other word must agree, and so must the types and shapes of tensors.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 CODE_LANGUAGES = ("python", "py", "cpp", "c++", "cuda", "c")
 
 _CHANGING = re.compile(
-    r"(?P<path>(?<![\w.])/[\w.+-]+(?:/[\w.+-]+)+)"
+    r"(?P<tensor>\b(?:(?:bfloat|float|uint|int|complex)\d\w*|bool) \[[\d, ]*\])"
+    r"|(?P<path>(?<![\w.])/[\w.+-]+(?:/[\w.+-]+)+)"
     r"|(?P<name>\b(?=[0-9a-f]*\d)[0-9a-f]{8,}\b)"
     r"|(?P<number>(?<![\w.])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"
 )
@@ -264,7 +265,8 @@ def first_difference(recorded: Sequence[Message], asked: Sequence[Message]) -> s
 
 
 def comparable(text: str) -> str:
-    """The text without what a machine measures: numbers outside of code, paths, long hexadecimal names."""
+    """The text without what a machine measures: numbers outside of code and of tensors' types and shapes, paths, long
+    hexadecimal names."""
     parts, end = [], 0
     for fence in _FENCE.finditer(text):
         if fence[2].lower() in CODE_LANGUAGES:
@@ -274,7 +276,8 @@ def comparable(text: str) -> str:
 
 
 def _masked(text: str) -> str:
-    return _CHANGING.sub(lambda found: f"<{found.lastgroup}>", text)
+    # A tensor's type and shape are the task's, and no measurement.
+    return _CHANGING.sub(lambda found: found[0] if found.lastgroup == "tensor" else f"<{found.lastgroup}>", text)
 
 
 def _line(lines: Sequence[str], masked: Sequence[str], at: int) -> str:

@@ -202,6 +202,15 @@ def test_code_must_agree_to_the_digit_and_measurements_need_not() -> None:
     assert first_difference([("human", code.format(16))], [("human", code.format(32))])
 
 
+@pytest.mark.parametrize("other", ["float32 [8, 512]", "float16 [8, 1024]", "bool [8, 1024]"])
+def test_types_and_shapes_of_tensors_must_agree_outside_of_code_too(other: str) -> None:
+    """A task without source is told to the model by its tensors alone."""
+    words = "inputs of forward, in order: input x: {}\nIt takes 1.25 ms."
+    said = words.format("float32 [8, 1024]")
+    assert first_difference([("human", said)], [("human", words.format(other))])
+    assert not first_difference([("human", said)], [("human", said.replace("1.25", "0.5"))])
+
+
 @given(st.text(max_size=300), st.text(max_size=300))
 def test_any_texts_can_be_compared(one: str, other: str) -> None:
     assert first_difference([("human", one)], [("human", one)]) == ""
