@@ -37,7 +37,8 @@ def common_values(request: CodeRequest) -> dict[str, object]:
         "backend": request.backend,
         "constant": SOURCE_CONSTANT[request.backend],
         "launcher_name": LAUNCHER_NAME[request.backend],
-        "architecture": request.device.architecture,
+        # The one word of the machine that stands outside of fences.
+        "architecture": re.sub(r"\W", "", request.device.architecture)[:32],
     }
 
 
