@@ -347,8 +347,8 @@ class Clocking:
             return
         if self._alone:
             self._subject.order(Order(measure=Measure(calls=calls, alone=True, regime=self._regime)), "time")
-        answer = self._subject.order(Order(hand_over=True, kept=slot, state=self._alone), "time")
-        rounds.handing_ms.append(self._subject.wall_ms)
+        answer, took_ms = self._sides.handed_over(slot, state=self._alone)
+        rounds.handing_ms.append(took_ms)
         exact = calls == 1 and self._exact_left > 0 and self._random.random() < EXACT_SHARE
         self._judge(answer, "a timed call", state=self._alone, slot=slot, overwritten=overwrite, exact=exact)
         rounds.compared += 1

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from htam_agent.evaluation.activity import longest_wait, own_wait_ms, processor_ms, threads_ms
 from htam_agent.evaluation.baselines import COMPILE_SECONDS
 from htam_agent.evaluation.judge import Reference, Stop, Subject
-from htam_agent.evaluation.messages import Ask, Block, Measure, Order, Regime, Variant, Warm
+from htam_agent.evaluation.messages import Answer, Ask, Block, Measure, Order, Regime, Variant, Warm
 
 MEANWHILE_MS, MEANWHILE_SHARE = 20.0, 0.15
 """Processor time that an idle process may take beside the reference's blocks: threads of OpenMP that wait for more."""
@@ -120,6 +120,15 @@ class Sides:
         first, hidden = credible([answer.first_ms + 1e-9])[0], answer.hidden_ms
         hidden = hidden if math.isfinite(hidden) else math.inf
         return Seen(wall, times, first, hidden, answer.reason[:300], waited)
+
+    def handed_over(self, slot: int, *, state: bool) -> tuple[Answer, float]:
+        """The outputs of the last call on a slot, and the milliseconds that handing them over took without waits for a
+        processor that others had. Raises Stop when the candidate fails."""
+        waits, own = self._waits(self.subject), own_wait_ms()
+        answer = self.subject.order(Order(hand_over=True, kept=slot, state=state), "time")
+        wall = self.subject.wall_ms
+        waited = longest_wait(waits, self._waits(self.subject), wall, own_wait_ms() - own) if waits else 0.0
+        return answer, wall - waited
 
 
 def credible(milliseconds: list[float], count: int = 1) -> list[float]:
