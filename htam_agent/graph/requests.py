@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from htam_agent.coding.base import BestSoFar, Code, CodeRequest, RepairRequest
 from htam_agent.graph.ablation import shows_strategies, told_direction
 from htam_agent.memory.model import ScoredStrategy, SelectionState
+from htam_agent.memory.modes import draws_strategies
 from htam_agent.memory.pitfalls import learned_pitfalls
 from htam_agent.verdict import ProfileResult, RunResult
 
@@ -61,7 +62,7 @@ def code_request(state: State, context: Context, session: Session, candidate: Ca
         policy=session.bench.policy,
         direction=told_direction(context, draft.direction),
         direction_why=draft.why if shows_strategies(context.options) else "",
-        strategies=[_with_pitfalls(known[name], context) for name in draft.strategies if name in known],
+        strategies=[with_pitfalls(known[name], context) for name in draft.strategies if name in known],
         baselines=session.baselines,
         best=_best_so_far(state, session),
         history=[past.line for past in state.get("past", [])],
@@ -70,8 +71,11 @@ def code_request(state: State, context: Context, session: Session, candidate: Ca
     )
 
 
-def _with_pitfalls(scored: ScoredStrategy, context: Context) -> ScoredStrategy:
-    """The strategy with what recurs in its failures beside its own pitfalls."""
+def with_pitfalls(scored: ScoredStrategy, context: Context) -> ScoredStrategy:
+    """The strategy with what recurs in its failures beside its own pitfalls, unless the memory mode draws strategies
+    whatever was measured."""
+    if draws_strategies(context.options.memory_mode):
+        return scored
     learned = learned_pitfalls(context.memory.evidence.records, scored.strategy.id)
     if not learned:
         return scored

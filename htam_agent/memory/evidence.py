@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from htam_agent.memory.model import START, Experience, SelectionState
 from htam_agent.memory.modes import uses_path, weighs_position
 from htam_agent.memory.share import share_closed
-from htam_agent.memory.vector import VECTOR_SIZE, state_vector
+from htam_agent.memory.vector import COURSE, VECTOR_SIZE, state_vector
 
 REMEMBERED_POSITIONS = 4
 """Directions of a prefix that are compared: with POSITION_DECAY a fifth would weigh a sixteenth of the nearest."""
@@ -118,6 +118,8 @@ class Evidence:
         run do not count."""
         rows = self._candidates(state, len(self.records))
         difference = self._vectors[rows] - state_vector(state)
+        if not uses_path(state.mode):
+            difference[:, COURSE] = 0.0
         weights = np.exp(-np.einsum("ij,ij->i", difference, difference)) * self._affinity(state, rows)
         own = self._own(state, rows)
         kept = np.flatnonzero(weights >= _borders(weights, own))
@@ -132,6 +134,9 @@ class Evidence:
         # Not by BLAS, whose threads spin and wait for each other longer than this takes.
         products = np.einsum("ij,j->i", self._vectors[:count], query)
         distances = self._squares[:count] - 2.0 * products + query @ query
+        if not uses_path(state.mode):
+            course = self._vectors[:count, COURSE] - query[COURSE]
+            distances -= np.einsum("ij,ij->i", course, course)
         weights = np.exp(-distances) * self._affinity(state, slice(0, count))
         if state.mode == "no-update" and state.run:
             weights[self._facts[RUN, :count] == self.code(state.run)] = 0.0

@@ -14,8 +14,10 @@ MemoryMode = Literal[
   are no directions, transitions or path. For the record, the direction of a step is its strategy's.
 - `no-local`: a direction is chosen, its local memory is not. A model is given the direction alone; the template coder
   takes a uniform, seeded draw among the direction's applicable strategies.
-- `random`: direction and strategies are uniform, seeded draws among those that apply.
-- `no-prefix`: the path so far is ignored.
+- `random`: direction and strategies are uniform, seeded draws among those that apply. A model is shown what their
+  author wrote, and no pitfalls that were learned from measurements.
+- `no-prefix`: the path so far is ignored: which directions were taken, how many, and what they closed. The kernel at
+  hand, what was tried and the steps left remain.
 - `no-position`: every step of the path weighs the same.
 - `no-update`: nothing that this run measures enters the memory or is read from it.
 - `none`: feedback alone. A model is given no direction and no strategy; the template coder takes a uniform, seeded draw
@@ -24,7 +26,7 @@ MemoryMode = Literal[
 
 
 def uses_path(mode: MemoryMode) -> bool:
-    """Whether the directions taken so far weigh in."""
+    """Whether the steps taken so far weigh in: their directions, their number and what they closed."""
     return mode not in ("no-prefix", "no-hierarchy")
 
 

@@ -39,6 +39,10 @@ _UNKNOWN_LEFT = 3
 
 VECTOR_SIZE = len(_CLASSES) + len(_DTYPES) + len(_BOTTLENECKS) + 13
 
+COURSE = slice(VECTOR_SIZE - 4, VECTOR_SIZE - 1)
+"""Places of what the vector holds of the path: steps taken, share of them in vain, last outcome. (The steps left
+are the budget's.)"""
+
 
 def state_vector(state: SelectionState | Experience) -> NDArray[np.float32]:
     """The vector [VECTOR_SIZE], float32, of a state or of the state that an experience was made in.

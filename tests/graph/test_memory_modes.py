@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast, get_args
 
 import pytest
 from langgraph.runtime import RunControl
@@ -18,8 +19,9 @@ from htam_agent.coding.base import Code
 from htam_agent.errors import InfrastructureError, SettingsError
 from htam_agent.graph.build import build_graph
 from htam_agent.graph.checkpoints import open_checkpoints
+from htam_agent.graph.requests import with_pitfalls
 from htam_agent.graph.runner import Interrupted, run_graph
-from htam_agent.memory.model import Experience
+from htam_agent.memory.model import Experience, ScoredStrategy
 from htam_agent.memory.modes import MemoryMode
 from htam_agent.memory.store import MemoryStore
 from htam_agent.runs.folder import RunFolder
@@ -29,7 +31,11 @@ from htam_agent.settings import Settings
 from htam_agent.verdict import CompileResult, RunResult
 from tests.support.endpoint import Reply, completion, scripted
 from tests.support.instant import TASK, answer, settings_of
+from tests.support.memory import STRATEGIES, experience, index
 from tests.support.table_run import POINTWISE, small_table, table_context, table_memory
+
+if TYPE_CHECKING:
+    from htam_agent.graph.context import Context
 
 MODES: tuple[MemoryMode, ...] = get_args(MemoryMode)
 
@@ -264,3 +270,15 @@ def test_the_mode_is_a_setting_of_a_closed_vocabulary(monkeypatch: pytest.Monkey
     assert run_options(Settings.load({"backend": "cpp"})).memory_mode == "none"
     with pytest.raises(SettingsError, match=r"--memory-mode = 'flat'.*'no-hierarchy'"):
         Settings.load({"memory_mode": "flat"})
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_modes_that_draw_strategies_tell_of_no_pitfall_that_was_measured(mode: MemoryMode) -> None:
+    failed = [
+        experience(str(step), "wide", "wide-loads", None, step=step, verdict="wrong", cause="boundary")
+        for step in (1, 2)
+    ]
+    options = RunOptions(backend="cpp", steps=1, seed=1, memory_mode=mode)
+    context = cast("Context", SimpleNamespace(memory=index(*failed), options=options))
+    shown = with_pitfalls(ScoredStrategy(strategy=STRATEGIES[0], score=0.0, why=""), context).strategy.pitfalls
+    assert bool(shown) == (mode not in ("no-local", "random", "none"))

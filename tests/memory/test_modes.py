@@ -48,6 +48,21 @@ def test_no_prefix_looks_at_no_direction_of_the_path() -> None:
     assert scores(index(*RECORDS), on_path("full")) != scores(index(*RECORDS), on_path("full", other))
 
 
+@pytest.mark.parametrize("mode", ["no-prefix", "no-hierarchy"])
+@pytest.mark.parametrize("outcomes", [(), (0.5, 0.5), (-0.1, -0.1), (-0.1,) * 6])
+def test_without_the_path_neither_its_length_nor_its_outcomes_tell_states_apart(
+    mode: str, outcomes: tuple[float, ...]
+) -> None:
+    """Neither those of the state at hand nor those of the experiences."""
+    path = {"prefix": PATH[:1] * len(outcomes), "prefix_outcomes": outcomes}
+    moved = [one.model_copy(update=path) for one in RECORDS]
+    expected = scores(index(*RECORDS), on_path(mode))
+    assert scores(index(*RECORDS), state(mode=mode, steps_left=3, **path)) == pytest.approx(expected)
+    assert scores(index(*moved), on_path(mode)) == pytest.approx(expected)
+    attended = index(*moved).evidence.attended(state(mode=mode))
+    assert len(attended) == len(RECORDS)
+
+
 def test_no_position_weighs_every_step_the_same() -> None:
     """Without experiences the path speaks through transitions and damping alone."""
     steps = list(zip(PATH, OUTCOMES, strict=True))
