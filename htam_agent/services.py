@@ -128,7 +128,7 @@ def make_coder(options: RunOptions, settings: Settings, memory: MemoryStore, cha
     if options.coder == "template" or chat is None:
         from htam_agent.coding.template import TemplateCoder
 
-        return TemplateCoder(memory.strategies)
+        return TemplateCoder(lambda: memory.strategies)
     from htam_agent.coding.model import ModelCoder
 
     coder = ModelCoder(chat, settings.prompts)

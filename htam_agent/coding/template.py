@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from htam_agent.coding.base import Code, CodeRequest, RepairRequest
@@ -22,14 +22,23 @@ class TemplateCoder:
     """Implements the Coder protocol. A step takes the best plan so far (at first the backend's plain plan), applies one
     strategy's edit, puts its block into the skeleton and renders.
 
-    `strategies` are all that the memory holds: those on the best plan's path must be among them.
+    `strategies` are all that the memory holds: those on the best plan's path must be among them. Of a memory that
+    changes give a function that returns what it holds now: strategies are added while the coder lives.
     """
 
     name = "template"
 
-    def __init__(self, strategies: Mapping[str, Strategy] | Iterable[Strategy], skeletons: Path = SKELETONS) -> None:
-        items = strategies.values() if isinstance(strategies, Mapping) else strategies
-        self._strategies = {strategy.id: strategy for strategy in items}
+    def __init__(
+        self,
+        strategies: Mapping[str, Strategy] | Iterable[Strategy] | Callable[[], Mapping[str, Strategy]],
+        skeletons: Path = SKELETONS,
+    ) -> None:
+        if callable(strategies):
+            self._strategies = strategies
+        else:
+            items = strategies.values() if isinstance(strategies, Mapping) else strategies
+            given = {strategy.id: strategy for strategy in items}
+            self._strategies = lambda: given
         self._engine = Engine(skeletons)
 
     def initial_plan(self, operator: OperatorProfile, backend: Backend) -> Plan | None:
@@ -59,8 +68,9 @@ class TemplateCoder:
         base = request.best.plan if request.best is not None and request.best.plan is not None else None
         plan = base if base is not None else renderer.default_plan(program)
         reasons: list[str] = []
+        known = self._strategies()
         for scored in request.strategies:
-            strategy = self._strategies.get(scored.strategy.id, scored.strategy)
+            strategy = known.get(scored.strategy.id, scored.strategy)
             if strategy.id in skip or strategy.backend != request.backend:
                 continue
             try:
@@ -99,7 +109,7 @@ class TemplateCoder:
             edited = plan.apply(strategy.id, strategy.edit, strategy.slot, strategy.more_blocks)
         except ValueError as error:
             raise RenderError(f"its edit does not fit the plan ({error})") from error
-        known = {**self._strategies, strategy.id: strategy}
+        known = {**self._strategies(), strategy.id: strategy}
         rendered = self._engine.render(renderer, request.operator, program, edited, known)
         if strategy.slot is not None and strategy.block.strip() and strategy.slot not in rendered.slots:
             raise RenderError(f"this kernel has no place for its slot {strategy.slot!r}")

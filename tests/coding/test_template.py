@@ -53,6 +53,18 @@ def test_a_step_edits_the_best_plan() -> None:
     assert error(loaded(second.source, case[0]), *case) <= TOLERANCE[torch.float32]
 
 
+def test_strategies_that_enter_the_memory_later_are_known_on_the_best_plans_path() -> None:
+    """A refresh puts another mapping in the place of the one that was there when the coder was made."""
+    late, case = "cpp-threads-over-rows", cases(4, 100)["softmax"]
+    held = {name: one for name, one in SEED.items() if name != late}
+    coder = TemplateCoder(lambda: held)
+    held = SEED
+    first = coder.generate(request(case, [SEED[late]]))
+    second = coder.generate(request(case, [SEED["cpp-online-softmax"]], best=first))
+    assert second.plan is not None, second.refusal
+    assert second.plan.strategies == (late, "cpp-online-softmax")
+
+
 def test_index_picks_among_the_applicable() -> None:
     coder, case = TemplateCoder(SEED), cases(4, 100)["softmax"]
     names = ["cpp-polynomial-erf", "cpp-row-buffer", "cpp-one-pass-moments", "cpp-online-softmax"]
