@@ -31,6 +31,8 @@ T = TypeVar("T")
 CHARACTERS_A_TOKEN = 4
 """For tokens that a server does not count: about right for English prose, too low for code."""
 
+WITHOUT_STRUCTURE = (400, 404, 415, 422, 501)
+"""Answers of endpoints that do not know the `response_format` of a request."""
 SHORTEST_LIMIT = 256
 """Tokens: an endpoint that refuses even such an answer refuses something else."""
 ABOUT_LIMIT = re.compile(
@@ -50,6 +52,10 @@ class RetryRules(Record):
     max_seconds: float = Field(60.0, ge=0.0)
     retry_after_seconds: float = Field(300.0, ge=0.0)
     total_seconds: float = Field(3600.0, gt=0.0)
+
+
+class OutOfTime(ModelError):
+    """The time that the asker gave ended before the next attempt could begin."""
 
 
 class Books(Protocol):
@@ -105,29 +111,45 @@ class Endpoint:
         """Send the messages. `seconds` is the most time that all attempts together may take, besides what the settings
         say; each attempt is put down in `books`.
 
-        Raises ModelError when the endpoint fails for good, and what the books raise.
+        Raises ModelError when the endpoint fails for good (OutOfTime where `seconds` left no time for another attempt),
+        and what the books raise.
         """
+        own = seconds is None or seconds > self.rules.total_seconds
         most = self.rules.total_seconds if seconds is None else min(seconds, self.rules.total_seconds)
-        call = _Call(books or NoBooks(), time.monotonic() + most)
+        call = _Call(books or NoBooks(), time.monotonic() + most, own)
         if schema is None:
             return self._answer(list(messages), call)
-        if self._has_structure:
-            answer = self._structured(list(messages), schema, call)
-            if answer is not None:
-                return answer
-        answer = self._answer(with_instruction(list(messages), schema), call)
+        first = self._structured(list(messages), schema, call) if self._has_structure else None
+        if first is not None and (first.parsed is not None or first.refused or first.cut_off):
+            return first
+        return self._plain(list(messages), schema, call, first)
+
+    def _plain(self, messages: list[Message], schema: type[BaseModel], call: _Call, first: Answer | None) -> Answer:
+        """JSON in plain text. That structured output is of no use here is remembered only when this is better. `first`:
+        an answer that ignored the schema, whose tokens count too."""
+        answer = self._answer(with_instruction(messages, schema), call)
         parsed = parse_object(answer.text, schema)
-        return answer.model_copy(update={"parsed": parsed, "structure": "failed" if parsed is None else "plain-json"})
+        if parsed is not None and self._has_structure:
+            self._has_structure = False
+            self._tell(f"{where_is(self.choice)} has no structured output; JSON in plain text is asked for instead")
+        changes: dict[str, object] = {"parsed": parsed, "structure": "failed" if parsed is None else "plain-json"}
+        if first is not None:
+            changes |= {
+                "prompt_tokens": first.prompt_tokens + answer.prompt_tokens,
+                "completion_tokens": first.completion_tokens + answer.completion_tokens,
+                "estimated": first.estimated or answer.estimated,
+                "seconds": first.seconds + answer.seconds,
+            }
+        return answer.model_copy(update=changes)
 
     def _structured(self, messages: list[Message], schema: type[BaseModel], call: _Call) -> Answer | None:
-        """The answer by structured output; None where the endpoint refuses that, which is remembered."""
+        """The answer by structured output; None where the endpoint refuses the request, perhaps because of it."""
         try:
             answer = self._answer(messages, call, {"response_format": response_format(schema)})
         except ModelError as error:
-            if error.code != "model-refused":
+            cause = error.__cause__
+            if cause is None or fault_of(cause).status not in WITHOUT_STRUCTURE:
                 raise
-            self._has_structure = False
-            self._tell(f"{where_is(self.choice)} has no structured output; JSON in plain text is asked for instead")
             return None
         parsed = parse_object(answer.text, schema)
         return answer.model_copy(update={"parsed": parsed, "structure": "failed" if parsed is None else "json-schema"})
@@ -159,7 +181,11 @@ class Endpoint:
         # Any client may be behind this, each with exceptions of its own; whatever they raise is the endpoint's failure.
         except Exception as error:
             attempts = int(retrying.statistics.get("attempt_number", 1))
-            raise self._failure(error, attempts) from error
+            failure = self._failure(error, attempts)
+            # Another attempt was due: what kept it from being made was the time.
+            if not call.own_time and attempts < self.rules.attempts and self._is_retried(error):
+                raise OutOfTime(failure.message, failure.remedy, failure.code) from error
+            raise failure from error
 
     def _attempt(self, messages: list[BaseMessage], call: _Call, body: dict[str, object]) -> Answer:
         """One attempt, put down in the books however it ends."""
@@ -284,9 +310,11 @@ def size_of(text: str) -> int:
 class _Call:
     """One question: where its attempts are put down, and the clock's reading at which it ends."""
 
-    def __init__(self, books: Books, deadline: float) -> None:
+    def __init__(self, books: Books, deadline: float, own_time: bool) -> None:
+        """`own_time`: the deadline is the rules', not the asker's."""
         self.books = books
         self.deadline = deadline
+        self.own_time = own_time
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:

@@ -17,7 +17,8 @@ from htam_agent.plain_text import plain_line, plain_whole
 from htam_agent.words import Record
 
 RETRIED_STATUS = (408, 409, 429)
-"""Besides every 5xx. 400, 401, 403, 404 and the rest say that the request is wrong: again would be wrong again."""
+"""Besides every 5xx but 501. 400, 401, 403, 404 and the rest say that the request is wrong: again would not help."""
+NOT_IMPLEMENTED = 501
 
 TIMEOUTS = frozenset({"APITimeoutError", "TimeoutException", "TimeoutError"})
 CONNECTIONS = frozenset({"APIConnectionError", "TransportError", "ConnectionError", "ProtocolError"})
@@ -43,7 +44,7 @@ class Fault(Record):
     def passing(self) -> bool:
         """Whether another attempt may go better."""
         if self.status is not None:
-            return self.status in RETRIED_STATUS or self.status >= 500
+            return self.status in RETRIED_STATUS or (self.status >= 500 and self.status != NOT_IMPLEMENTED)
         return self.kind in ("timeout", "connection", "cut")
 
 
@@ -55,10 +56,14 @@ def fault_of(error: BaseException, secret: str = "") -> Fault:
     if isinstance(status, int) and status >= 300:
         text = text.removeprefix(f"Error code: {status} - ")
         return Fault(kind="status", status=status, text=text, retry_after=retry_after(_header(error, "retry-after")))
+    told = _told(error)
+    if told is not None:
+        return Fault(kind="status", status=told[0], text=clean(told[1], secret))
     sent = not names & UNSENT
-    if names & TIMEOUTS:
+    if names & TIMEOUTS and sent:
         return Fault(kind="timeout", text=text, billed=sent)
-    if names & CONNECTIONS:
+    # A connection that nobody takes in time is an address where nobody is.
+    if names & (CONNECTIONS | UNSENT):
         return Fault(kind="connection", text=_innermost(error, secret), billed=sent)
     if names & CUT:
         return Fault(kind="cut", text=f"{text}{_what_came(error, text)}", billed=True)
@@ -149,6 +154,16 @@ def _chain(error: BaseException) -> list[BaseException]:
         found.append(current)
         current = current.__cause__ or current.__context__
     return found
+
+
+def _told(error: BaseException) -> tuple[int, str] | None:
+    """The status and words of an error that a gateway put into the body of a 200; None where there is none."""
+    body = error.args[0] if isinstance(error, ValueError) and error.args else None
+    if not isinstance(body, dict):
+        return None
+    code = body.get("code", body.get("status"))
+    status = int(code) if isinstance(code, int) or (isinstance(code, str) and code.isascii() and code.isdigit()) else 0
+    return (status, str(body.get("message") or body)) if 400 <= status < 600 else None
 
 
 def _innermost(error: BaseException, secret: str) -> str:

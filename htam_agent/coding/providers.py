@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -10,10 +11,14 @@ from htam_agent.errors import SettingsError
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
+    from openai import Timeout
 
     from htam_agent.coding.roles import ModelChoice
 
 OPENAI = "https://api.openai.com/v1"
+
+CONNECT_SECONDS = 10.0
+"""The most that a connection may take: an address that swallows what is sent to it is told from a slow model."""
 
 
 def check_choice(choice: ModelChoice) -> None:
@@ -78,12 +83,25 @@ def _open_openai(choice: ModelChoice) -> BaseChatModel:
         # Said even where it is the client's own default: OPENAI_BASE_URL, which is no setting of ours, would change it,
         # and the key goes where the settings say.
         openai_api_base=choice.base_url or OPENAI,
-        request_timeout=choice.timeout_seconds,
+        request_timeout=_time_limits(choice.timeout_seconds),
         temperature=choice.temperature,
         max_retries=0,
         # A server of one's own speaks chat completions whatever its model is called.
         use_responses_api=False if choice.base_url else None,
     )
+
+
+@functools.cache
+def _time_limits(seconds: float) -> Timeout:
+    """Seconds for a read, and fewer for the connection. LangChain keeps one HTTP client for each address and limit, for
+    which the limit must have a hash; clients that nobody keeps are closed late, by the garbage collector."""
+    from openai import Timeout  # of the HTTP library that the client uses, whichever that is
+
+    class Hashed(Timeout):
+        def __hash__(self) -> int:
+            return hash((self.connect, self.read))
+
+    return Hashed(seconds, connect=min(CONNECT_SECONDS, seconds / 3))
 
 
 def _open_other(choice: ModelChoice) -> BaseChatModel:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from htam_agent.coding.chat import ROLES, Answer, Message, Role
-from htam_agent.coding.endpoint import Books, Endpoint, NoBooks, RetryRules, size_of
+from htam_agent.coding.endpoint import Books, Endpoint, NoBooks, OutOfTime, RetryRules, size_of
 from htam_agent.coding.recording import Recorder, Replayer
 from htam_agent.coding.roles import ModelChoice, choose_model
 from htam_agent.coding.scope import Scope, current_scope
@@ -86,6 +86,8 @@ class RoleChat:
             self._recorder.claim(scope)
         try:
             answer = self.endpoint(role).ask(messages, schema, books, left)
+        except OutOfTime as error:
+            raise _time_is_up(f" It does not reach to another attempt: {error.message}") from error
         except ModelError as error:
             if scope is not None and error.code == "model-timeout" and _is_up(scope):
                 raise _time_is_up() from error
@@ -167,5 +169,7 @@ def _is_up(scope: Scope) -> bool:
     return scope.deadline is not None and time.monotonic() >= scope.deadline
 
 
-def _time_is_up() -> BudgetSpent:
-    return BudgetSpent("The run's time is up.", "Go on with a larger limit: htam resume --max-seconds.", "time-is-up")
+def _time_is_up(detail: str = "") -> BudgetSpent:
+    return BudgetSpent(
+        f"The run's time is up.{detail}", "Go on with a larger limit: htam resume --max-seconds.", "time-is-up"
+    )

@@ -169,6 +169,29 @@ def test_the_runs_time_ends_the_wait_for_an_answer() -> None:
         assert len(server.requests) == 1, "once it is up nothing is asked"
 
 
+def test_a_wait_beyond_the_runs_time_is_its_end_and_no_failure_of_the_endpoint() -> None:
+    with scripted(failure(429, "slow down", Retry_After="100")) as server:
+        scope = Scope("run", Ledger(None), 1, "0001-0-0", time.monotonic() + 8.0)
+        with asking_for(scope), pytest.raises(BudgetSpent, match=r"time is up.*429: slow down") as caught:
+            chat_of(server.url).ask("code", [("human", "?")])
+        assert len(server.requests) == 1
+    assert caught.value.code == "time-is-up"
+
+
+@pytest.mark.parametrize("code", [429, "503"])
+def test_a_gateways_error_in_a_whole_answer_is_told_by_its_code(code: int | str) -> None:
+    error = Reply(200, {"error": {"code": code, "message": "upstream is busy"}})
+    with scripted(error, GOOD) as server:
+        assert asked(server.url).source
+        assert len(server.requests) == 2
+    with scripted(*[error] * 3) as server, pytest.raises(ModelError, match=f"answered {code}: upstream is busy"):
+        asked(server.url)
+    refusal = Reply(200, {"error": {"code": 401, "message": "no such key"}})
+    with scripted(refusal) as server, pytest.raises(ModelError, match="answered 401") as caught:
+        asked(server.url)
+    assert caught.value.code == "model-key"
+
+
 @pytest.mark.slow
 def test_an_answer_after_90_seconds_is_waited_for() -> None:
     late = answer("1.5")

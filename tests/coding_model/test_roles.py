@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import socket
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from pydantic import BaseModel, SecretStr
 
 from htam_agent.coding.chat import ROLES, Role
+from htam_agent.coding.endpoint import Endpoint, RetryRules
 from htam_agent.coding.ledger import Budget, Ledger
 from htam_agent.coding.opening import open_chat
-from htam_agent.coding.preflight import ask_each
+from htam_agent.coding.preflight import WRONG_SETTING, ask_each
 from htam_agent.coding.prices import PriceTable
 from htam_agent.coding.role_chat import RoleChat
 from htam_agent.coding.roles import ModelChoice, choose_model
@@ -133,6 +135,19 @@ def test_the_preflight_finds_an_address_where_nobody_is() -> None:
     assert "HTAM_BASE_URL" in caught.value.remedy
 
 
+def test_an_address_that_swallows_everything_is_no_slow_model() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as silent, ExitStack() as held:
+        for _ in range(4):  # the queue of those who wait to be taken is full; who comes now hears nothing
+            waiting = held.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(silent.getsockname())
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        with pytest.raises(ModelError, match="cannot be reached") as caught:
+            Endpoint(choice_of(url, timeout=1.5), RetryRules(attempts=1)).ask(WHICH)
+    assert caught.value.code in WRONG_SETTING, "the preflight names the setting"
+    assert "HTAM_BASE_URL" in caught.value.remedy
+
+
 def test_the_preflight_gives_up_in_time_and_says_how_to_go_without() -> None:
     with scripted(*[Reply(200, completion("late"), delay=20.0)] * 2) as server:
         choice = ModelChoice(model="m", base_url=server.url, api_key=SecretStr("k"))
@@ -184,6 +199,40 @@ def test_structured_output_and_its_fallback_are_told_apart() -> None:
     ]
     assert ["response_format" in request for request in requests] == [True, True, False, False]
     assert "one JSON object" in str(requests[2]["messages"])
+
+
+WHICH = [("human", "Which?")]
+PROSE = Reply(200, completion("I take a.", usage=(10, 5)))
+AS_JSON = Reply(200, completion('{"direction": "a"}', usage=(20, 6)))
+
+
+def test_an_endpoint_that_ignores_the_schema_is_asked_once_more_in_words() -> None:
+    with scripted(PROSE, AS_JSON, AS_JSON) as server:
+        chat = chat_of(server.url)
+        answers = [chat.ask("direct", WHICH, Choice) for _ in range(2)]
+        asked = ["response_format" in request for request in server.requests]
+    assert [(one.structure, one.parsed) for one in answers] == [("plain-json", Choice(direction="a"))] * 2
+    assert asked == [True, False, False], "what helped is remembered"
+    assert [one.prompt_tokens + one.completion_tokens for one in answers] == [15 + 26, 26], "both answers are paid"
+
+
+@pytest.mark.parametrize("status", [404, 415, 422, 501])
+def test_an_endpoint_that_knows_no_schema_is_asked_in_words(status: int) -> None:
+    with scripted(failure(status, "response_format"), AS_JSON) as server:
+        assert chat_of(server.url).ask("direct", WHICH, Choice).structure == "plain-json"
+        assert len(server.requests) == 2, "501 is not tried again as it was"
+
+
+def test_a_refusal_of_the_question_itself_does_not_turn_structured_output_off() -> None:
+    long = failure(400, "the messages are too long")
+    with scripted(long, long, AS_JSON, PROSE, PROSE, AS_JSON) as server:
+        chat = chat_of(server.url)
+        with pytest.raises(ModelError, match="too long"):
+            chat.ask("direct", WHICH, Choice)
+        answers = [chat.ask("direct", WHICH, Choice).structure for _ in range(3)]
+        asked = ["response_format" in request for request in server.requests]
+    assert answers == ["json-schema", "failed", "json-schema"]
+    assert asked == [True, False, True, True, False, True]
 
 
 def test_a_gateway_that_wants_the_new_name_of_the_limit_gets_it() -> None:
