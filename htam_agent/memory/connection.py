@@ -74,6 +74,8 @@ class EmbeddedFolder:
         self._client: ClientAPI | None = None
         self._lock_file = (folder / LOCK).open("a+")
         self._writes = ""
+        self._depth = 0
+        """Of `exclusive` blocks within each other: the outermost one has the lock."""
 
     @property
     def version(self) -> str | None:
@@ -88,12 +90,16 @@ class EmbeddedFolder:
                 "memory-forked",
             )
         with self._threads:
-            self._wait()
+            if not self._depth:
+                self._wait()
+            self._depth += 1
             try:
                 with translated(self.place):
                     yield self._fresh_client(writing)
             finally:
-                fcntl.flock(self._lock_file, fcntl.LOCK_UN)
+                self._depth -= 1
+                if not self._depth:
+                    fcntl.flock(self._lock_file, fcntl.LOCK_UN)
 
     def close(self) -> None:
         with self._threads:

@@ -1,7 +1,8 @@
 """Merging: records of a pack or of another memory enter this one, each counted once.
 
 Ids are idempotent (an experience's names run, step, candidate and attempt), so that what is known already is passed
-over, and merging twice changes nothing. All records are checked before the first is written.
+over, and merging twice changes nothing. All records are checked before the first is written, and each part again under
+the lock: another process may have written meanwhile.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from htam_agent.errors import StoreError
 from htam_agent.memory.chroma import Collections
 from htam_agent.memory.connection import DATABASE
 from htam_agent.memory.model import Direction, Experience, Strategy
-from htam_agent.memory.records import KINDS, Kind, MemoryRecord
+from htam_agent.memory.records import KINDS, Kind, MemoryRecord, in_turns
 from htam_agent.memory.rules import by_id, check_record
 from htam_agent.memory.sharing import connect_folder, connect_server, disconnect
 from htam_agent.words import Record
@@ -58,18 +59,17 @@ def merge(
     raises StoreError for a wrong one.
 
     Raises StoreError naming the record: an id twice among the records, an unknown direction, an impossible time, or a
-    conflict with the memory where `conflicts` is "refuse". Nothing is then written.
+    conflict with the memory where `conflicts` is "refuse". Nothing is then written, unless another process wrote the
+    conflicting record while this one was writing (the message says so).
     """
     store.refresh()
-    known_directions = {**store.directions, **_as_directions(records.get("directions", ()))}
-    sorted_out = {kind: _Sorted(store, kind, records.get(kind, ()), conflicts) for kind in KINDS}
-    for group in sorted_out.values():
-        for record in group.entering.values():
-            check_record(record, known_directions)
-    strategies = [one for one in sorted_out["strategies"].entering.values() if isinstance(one, Strategy)]
+    entering = _sorted_out(store, records, conflicts)["strategies"].entering.values()
+    strategies = [one for one in entering if isinstance(one, Strategy)]
     notes = check(strategies) if check is not None and strategies else []
+    store.refresh()  # the check may have taken long
+    sorted_out = _sorted_out(store, records, conflicts)
     for kind, group in sorted_out.items():
-        store.put(kind, group.entering)
+        group.put(store, kind, conflicts)
     return MergeReport(
         schema_="htam.memory/1",
         source=source,
@@ -82,10 +82,21 @@ def merge(
     )
 
 
+def _sorted_out(store: MemoryStore, records: Records, conflicts: Conflicts) -> dict[Kind, _Sorted]:
+    known_directions = {**store.directions, **_as_directions(records.get("directions", ()))}
+    found = {kind: _Sorted(store, kind, records.get(kind, ()), conflicts) for kind in KINDS}
+    for group in found.values():
+        for record in group.entering.values():
+            check_record(record, known_directions)
+    return found
+
+
 class _Sorted:
     """The given records of one kind: what enters, and how many do not, and why."""
 
-    def __init__(self, store: MemoryStore, kind: Kind, given: Sequence[MemoryRecord], conflicts: Conflicts) -> None:
+    def __init__(
+        self, store: MemoryStore, kind: Kind, given: Sequence[MemoryRecord], conflicts: Conflicts, begun: bool = False
+    ) -> None:
         self.entering: dict[str, MemoryRecord] = {}
         self.known = self.kept = self.replaced = self.seed = 0
         mine = {record.id: record for record in store.records(kind)}
@@ -95,7 +106,7 @@ class _Sorted:
                 self.known += 1
             elif _provenance(record) == "seed":
                 self.seed += 1
-            elif here is None or _provenance(here) == "seed":
+            elif here is None:
                 self.entering[name] = record
             elif conflicts == "replace":
                 self.entering[name] = record
@@ -103,12 +114,26 @@ class _Sorted:
             elif conflicts == "keep":
                 self.kept += 1
             else:
-                raise _conflict(kind, name, store.place)
+                raise _conflict(kind, name, store.place, begun)
+
+    def put(self, store: MemoryStore, kind: Kind, conflicts: Conflicts) -> None:
+        """Writes what enters, each part looked at again where nobody else can write; the numbers then say what was
+        done."""
+        given, self.entering, self.replaced = self.entering, {}, 0
+        for part in in_turns(given):
+            with store.held():
+                now = _Sorted(store, kind, list(part.values()), conflicts, begun=True)
+                store.put(kind, now.entering)
+            self.entering |= now.entering
+            self.known += now.known
+            self.kept += now.kept
+            self.replaced += now.replaced
 
 
-def _conflict(kind: Kind, name: str, place: str) -> StoreError:
+def _conflict(kind: Kind, name: str, place: str, begun: bool) -> StoreError:
+    done = "another process wrote it meanwhile, and some records are stored" if begun else "nothing was stored"
     return StoreError(
-        f"The record {name!r} among the {kind} is in {place} with other content; nothing was stored.",
+        f"The record {name!r} among the {kind} is in {place} with other content; {done}.",
         "Say which one holds: --conflicts keep (the memory's) or --conflicts replace (the given one).",
         "memory-conflict",
     )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Literal, TypeAlias, get_args
+import time
+from collections.abc import Iterator, Mapping
+from typing import Literal, TypeAlias, TypeVar, get_args
 
 from pydantic import ValidationError
 
@@ -22,6 +24,23 @@ MODELS: dict[Kind, type[Direction] | type[Strategy] | type[Transition] | type[Ex
     "transitions": Transition,
     "experiences": Experience,
 }
+
+
+TURN = 500
+"""Records written under one holding of the lock: about a second, of the half minute that others wait."""
+TURN_SECONDS = 0.02
+"""Between two turns: who waits asks for the lock every millisecond, and would not get it without a pause."""
+
+T = TypeVar("T")
+
+
+def in_turns(records: Mapping[str, T]) -> Iterator[dict[str, T]]:
+    """The records in parts that are written one after the other, so that other processes get at the memory between."""
+    names = list(records)
+    for start in range(0, len(names), TURN):
+        if start:
+            time.sleep(TURN_SECONDS)
+        yield {name: records[name] for name in names[start : start + TURN]}
 
 
 def text_of(record: Direction | Strategy | Transition) -> str:

@@ -19,7 +19,7 @@ from htam_agent.memory.connection import Connection
 from htam_agent.memory.embed import Embedder, HashingEmbedder
 from htam_agent.memory.index import Evidence, MemoryIndex, Texts
 from htam_agent.memory.model import Direction, Experience, Strategy, Transition
-from htam_agent.memory.records import KINDS, Kind, MemoryRecord, text_of
+from htam_agent.memory.records import KINDS, Kind, MemoryRecord, in_turns, text_of
 from htam_agent.memory.rules import by_id, check_experience, check_readable
 from htam_agent.memory.seeding import Seed, load_seed
 from htam_agent.memory.sharing import connect_folder, connect_server, disconnect
@@ -217,22 +217,33 @@ class MemoryStore:
             return
         for record in records.values():
             check_readable(record)
-        vectors = self._vectors(list(records.values()))
-        with self._changing:
-            with self._writing() as client:
-                self._collections.upsert(client, kind, records, vectors)
-            for record, vector in zip(records.values(), vectors, strict=True):
-                _enter(self._index, record, vector)
+        for part in in_turns(records):
+            vectors = self._vectors(list(part.values()))
+            with self._changing:
+                with self._writing() as client:
+                    self._collections.upsert(client, kind, part, vectors)
+                for record, vector in zip(part.values(), vectors, strict=True):
+                    _enter(self._index, record, vector)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Sees what others wrote, and keeps them from writing until the block ends. A server keeps nobody out, and is
+        not read."""
+        with self._changing, self._connection.exclusive():
+            if self._connection.alone:
+                self.refresh()
+            yield
 
     def remove(self, kind: Kind, identifiers: Iterable[str]) -> None:
         """Removes records of one kind; ids that are not there are passed over. The index is built anew."""
         names = sorted(set(identifiers))
         if not names:
             return
-        with self._changing:
-            with self._writing() as client:
-                self._collections.delete(client, kind, names)
-            self._index = _without(self._index, kind, set(names))
+        for part in in_turns(dict.fromkeys(names)):
+            with self._changing:
+                with self._writing() as client:
+                    self._collections.delete(client, kind, list(part))
+                self._index = _without(self._index, kind, set(part))
 
     def records(self, kind: Kind) -> list[MemoryRecord]:
         """Every record of a kind, by id."""

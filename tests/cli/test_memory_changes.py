@@ -65,7 +65,10 @@ def test_a_pack_goes_from_one_memory_to_another(folder: Path, tmp_path: Path) ->
     found = ask_json("export", "export", pack, "--memory", str(folder))
     assert found["counts"] == {"directions": 0, "strategies": 2, "transitions": 0, "experiences": 2}
     words = ["import", pack, "--no-trial", "--memory", str(tmp_path / "other")]
-    assert "2 strategies, 2 experiences from" in ask(*words)
+    assert "'cpp-restrict-outputs'" in refused(*words).message, "the seed is not overridden unless that is said"
+    told = ask(*words, "--conflicts", "replace")
+    assert "1 strategies, 2 experiences from" in told
+    assert "replaced: 1 strategies" in told
     again = ask_json("merge", *words)
     assert again["added"] == dict.fromkeys(("directions", "strategies", "transitions", "experiences"), 0)
     assert again["known"] == found["counts"]
@@ -76,8 +79,10 @@ def test_a_pack_goes_from_one_memory_to_another(folder: Path, tmp_path: Path) ->
 
 
 def test_another_memory_is_merged(folder: Path, tmp_path: Path) -> None:
-    told = ask_json("merge", "merge", str(folder), "--no-trial", "--memory", str(tmp_path / "other"))
-    assert told["added"] == {"directions": 0, "strategies": 2, "transitions": 0, "experiences": 2}
+    words = ["merge", str(folder), "--no-trial", "--conflicts", "replace", "--memory", str(tmp_path / "other")]
+    told = ask_json("merge", *words)
+    assert told["added"] == {"directions": 0, "strategies": 1, "transitions": 0, "experiences": 2}
+    assert told["replaced"] == {"directions": 0, "strategies": 1, "transitions": 0, "experiences": 0}
     assert refused("merge", "nowhere", "--memory", str(folder)).code == "memory-missing"
 
 

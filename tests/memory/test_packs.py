@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ from hypothesis import strategies as st
 
 from htam_agent.errors import StoreError
 from htam_agent.memory.merging import merge, read_memory
+from htam_agent.memory.model import Strategy
 from htam_agent.memory.packs import read_pack, write_pack
+from htam_agent.memory.records import Kind, MemoryRecord
 from htam_agent.memory.store import MemoryStore
 from tests.support.memory import SEED, direction, experience, features, strategy, transition
 
@@ -140,6 +143,59 @@ def test_an_id_with_other_content_is_refused_kept_or_replaced(store: MemoryStore
     assert list(store.experiences) == [mine]
     assert merge(store, {"experiences": [theirs]}, "pack", conflicts="replace").replaced["experiences"] == 1
     assert list(store.experiences) == [theirs]
+
+
+@pytest.mark.parametrize("kind", ["directions", "strategies", "transitions"])
+def test_a_pack_overrides_the_seed_only_when_told(store: MemoryStore, kind: Kind) -> None:
+    theirs: dict[Kind, MemoryRecord] = {
+        "directions": direction("wide", memory=0.1).model_copy(update={"provenance": "learned"}),
+        "strategies": strategy("wide-loads", "reuse").model_copy(update={"provenance": "user"}),
+        "transitions": transition("start", "wide", -1.0).model_copy(update={"provenance": "learned"}),
+    }
+    before = store.fingerprint
+    with pytest.raises(StoreError, match=theirs[kind].id) as caught:
+        merge(store, {kind: [theirs[kind]]}, "pack")
+    assert caught.value.code == "memory-conflict"
+    assert merge(store, {kind: [theirs[kind]]}, "pack", conflicts="keep").kept[kind] == 1
+    assert store.fingerprint == before
+    report = merge(store, {kind: [theirs[kind]]}, "pack", conflicts="replace")
+    assert (report.added[kind], report.replaced[kind]) == (0, 1)
+    assert theirs[kind] in store.records(kind)
+
+
+def test_what_another_process_wrote_during_the_trial_is_not_overwritten(store: MemoryStore, tmp_path: Path) -> None:
+    mine, theirs = strategy("mine", "wide", how="Mine."), strategy("mine", "wide", how="Theirs.")
+
+    def trial(given: Sequence[Strategy]) -> list[str]:
+        with MemoryStore.open(tmp_path / "memory", seed=SEED) as other:
+            other.add_strategies([mine])
+        return []
+
+    given = {"strategies": [theirs.model_copy(update={"provenance": "user"})]}
+    with pytest.raises(StoreError, match="'mine'") as caught:
+        merge(store, given, "pack", check=trial)
+    assert caught.value.code == "memory-conflict"
+    assert store.strategies["mine"].how == "Mine."
+
+
+def test_a_long_write_lets_others_in_between(
+    store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("htam_agent.memory.records.TURN", 2)
+    held: list[bool] = []
+
+    def look(seconds: float) -> None:
+        with (tmp_path / "memory" / "htam.lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        held.append(False)
+
+    monkeypatch.setattr("htam_agent.memory.records.time.sleep", look)
+    store.add_experiences([experience(f"mine:{i}:0:0", "wide", "wide-loads") for i in range(5)])
+    theirs = [experience(f"theirs:{i}:0:0", "wide", "wide-loads") for i in range(5)]
+    assert merge(store, {"experiences": theirs}, "pack").added["experiences"] == 5
+    assert len(held) == 4
+    assert not store.refresh()
+    assert len(store.experiences) == 10
 
 
 @pytest.mark.parametrize(
