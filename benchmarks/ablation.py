@@ -1,7 +1,7 @@
 """Which part of the memory is worth what: every memory mode on the same chains of tasks, replayed from the plan table.
 
     python benchmarks/ablation.py [--table benchmarks/results/cpu-plan-table.jsonl] [--seeds 8]
-                                  [--document docs/memory.md]
+                                  [--document docs/memory.md] [--from benchmarks/results/cpu-ablation.json]
 
 The graph, its nodes, the memory store and the template coder are the real ones; the evaluator looks each plan up in the
 table and fails where there is none. A chain is one memory over all tasks in an order that its seed decides, the same
@@ -33,6 +33,7 @@ from benchmarks.ablations.statistics import MODES, summary  # noqa: E402
 from benchmarks.plans.table import Table, operator_task  # noqa: E402
 from htam_agent.memory.modes import MemoryMode  # noqa: E402
 
+SCHEMA = "htam.ablation/1"
 Job = tuple[Path, MemoryMode, int, int, list[str]]
 
 
@@ -66,7 +67,7 @@ def ablate(
     steps = min(steps or table.header.steps, table.header.steps)
     links = run_chains([(path, mode, seed, steps, tasks) for seed in range(1, seeds + 1) for mode in modes], processes)
     result: dict[str, object] = {
-        "schema": "htam.ablation/1",
+        "schema": SCHEMA,
         "device": table.header.device.model_dump(mode="json"),
         "table": path.name,
         "steps": steps,
@@ -82,14 +83,13 @@ def ablate(
 
 
 def print_table(result: dict[str, object]) -> None:
-    """The figures after half of the steps and after all."""
+    """The figures after every step."""
     found, steps = result["summary"], result["steps"]
     assert isinstance(found, dict), "a summary is an object"
     assert isinstance(steps, int), "steps are counted"
-    half = max(1, steps // 2)
     print(f"{'mode':14} {'step':>4} {'correct':>8} {'fast_1':>7} {'geomean':>8} {'interval':>16}  over full")
     for mode, cells in found["modes"].items():
-        for step in (half, steps):
+        for step in range(1, steps + 1):
             cell = cells["by_step"][step - 1]
             mean = cell["geomean_kernel"] or math.nan
             low, high = cell["geomean_kernel_interval"] or (math.nan, math.nan)
@@ -105,6 +105,28 @@ def print_table(result: dict[str, object]) -> None:
     print(json.dumps(result["path_dependence"], indent=1))
 
 
+def written(path: Path) -> dict[str, object]:
+    """The result of an earlier run. Exits when the file is none."""
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        sys.exit(f"{path} cannot be read: {error}. Run without --from to make it.")
+    if not isinstance(result, dict) or result.get("schema") != SCHEMA:
+        sys.exit(f"{path} is no result of this benchmark. Run without --from to make one.")
+    return result
+
+
+def publish(result: dict[str, object], figures: Path, document: Path | None) -> list[Path]:
+    """Prints the table, draws the figures, and puts both into the document where one is given."""
+    from benchmarks.ablations.figures import draw
+
+    print_table(result)
+    files = draw(result, figures)
+    if document:
+        put_into(document, result, os.path.relpath(files[0], document.parent))
+    return files
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--table", type=Path, default=ROOT / "benchmarks/results/cpu-plan-table.jsonl")
@@ -116,19 +138,18 @@ def main() -> None:
     parser.add_argument("--steps", type=int)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--runs", type=Path, help="also write every run as a JSON line")
+    parser.add_argument("--from", dest="earlier", type=Path, help="replay nothing: report this file of an earlier run")
     arguments = parser.parse_args()
+    if arguments.earlier:
+        publish(written(arguments.earlier), arguments.figures, arguments.document)
+        return
     began = time.monotonic()
     result, links = ablate(arguments.table, arguments.modes, arguments.seeds, arguments.steps, arguments.processes)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     if arguments.runs:
         arguments.runs.write_text("".join(json.dumps(link.row()) + "\n" for link in links), encoding="utf-8")
-    print_table(result)
-    from benchmarks.ablations.figures import draw
-
-    files = draw(result, arguments.figures)
-    if arguments.document:
-        put_into(arguments.document, result, os.path.relpath(files[0], arguments.document.parent))
+    files = publish(result, arguments.figures, arguments.document)
     print(f"{len(links)} runs in {time.monotonic() - began:.0f} s; {', '.join(map(str, files))}", file=sys.stderr)
 
 

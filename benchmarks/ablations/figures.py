@@ -24,9 +24,9 @@ def draw(result: Mapping[str, Any], folder: Path) -> list[Path]:
     import matplotlib.pyplot as plt
 
     summary = result["summary"]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), width_ratios=(3, 2))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.6))
     _by_step(left, summary["modes"])
-    _against_full(right, summary["against_full"], result["steps"])
+    _against_full(right, summary["against_full"])
     figure.suptitle(
         f"{len(summary['tasks'])} operators on a processor, {result['chains']} chains a mode, replayed from the table"
     )
@@ -57,20 +57,20 @@ def _by_step(axes: Any, modes: Mapping[str, Any]) -> None:
     axes.legend(frameon=False, fontsize=9)
 
 
-def _against_full(axes: Any, against: Mapping[str, Any], steps: int) -> None:
-    """After half of the steps and after all, with the bootstrap intervals over tasks."""
-    names = list(against)[::-1]
-    for step, marker, shift in ((max(1, steps // 2), "s", 0.15), (steps, "o", -0.15)):
-        for place, name in enumerate(names):
-            cell = against[name][step - 1]
-            if cell["ratio"] is None:
-                continue
-            low, high = cell["interval"]
-            axes.plot([low, high], [place + shift] * 2, color=COLOURS[name], lw=1.5)
-            label = f"after {step} steps" if place == 0 else None
-            axes.plot(cell["ratio"], place + shift, marker, color=COLOURS[name], ms=5, label=label)
-    axes.axvline(1.0, color="#1b1b1b", lw=1)
-    axes.set_yticks(range(len(names)), names)
-    axes.set_xlabel("over full (below 1: worse)")
-    axes.grid(axis="x", alpha=0.3)
-    axes.legend(frameon=False, fontsize=8)
+def _against_full(axes: Any, against: Mapping[str, Any]) -> None:
+    """At every step, with the bootstrap intervals over tasks; side by side, so that no interval hides another."""
+    for place, (mode, cells) in enumerate(against.items()):
+        known = [cell for cell in cells if cell["ratio"] is not None]
+        shift = 0.09 * (place - (len(against) - 1) / 2)
+        for cell in known:
+            axes.plot([cell["step"] + shift] * 2, cell["interval"], color=COLOURS[mode], lw=1.2)
+        places = [cell["step"] + shift for cell in known]
+        axes.plot(places, [cell["ratio"] for cell in known], marker="o", ms=4, lw=0.8, color=COLOURS[mode], label=mode)
+    axes.axhline(1.0, color="#1b1b1b", lw=1)
+    axes.set_yscale("log")
+    ticks = [0.25, 0.5, 0.75, 1.0, 1.5, 2.0]
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_yticks([], minor=True)
+    axes.set_xlabel("step")
+    axes.set_ylabel("over full (below 1: worse), 95 % intervals")
+    axes.grid(axis="y", alpha=0.3)

@@ -25,7 +25,7 @@ def summary(links: Sequence[Link], steps: int) -> Cell:
     found: dict[str, object] = {}
     for mode in modes:
         own = [link for link in links if link.mode == mode]
-        found[mode] = {"by_step": [figures(own, tasks, step) for step in range(1, steps + 1)], **places(own, steps)}
+        found[mode] = {"by_step": [figures(own, tasks, step) for step in range(1, steps + 1)]}
     against = {
         mode: [compared(links, mode, tasks, step) for step in range(1, steps + 1)]
         for mode in modes
@@ -52,20 +52,6 @@ def figures(links: Sequence[Link], tasks: Sequence[str], step: int) -> Cell:
         fast = by_task(links, tasks, lambda link, least=threshold: float((link.lows[step - 1] or 0.0) > least))
         cell[f"fast_{threshold:g}"] = float(fast.mean())
         cell[f"fast_{threshold:g}_interval"] = interval(resampled(fast))
-    return cell
-
-
-def places(links: Sequence[Link], steps: int) -> Cell:
-    """Early and late in the chains, after half of the steps: what a memory that has learned is worth."""
-    last, half = max(link.place for link in links), max(1, steps // 2)
-    parts = {
-        "first_half": [link for link in links if link.place <= last // 2],
-        "second_half": [link for link in links if link.place > last // 2],
-    }
-    cell: Cell = {"half_of_the_steps": half}
-    for name, own in parts.items():
-        logs = [kept_log(link, half) for link in own]
-        cell[f"geomean_returned_{name}_of_the_chain"] = math.exp(sum(logs) / len(logs)) if logs else None
     return cell
 
 

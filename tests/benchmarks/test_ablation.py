@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.ablation import ablate
+from benchmarks.ablation import ablate, publish, written
 from benchmarks.ablations.bench import TableBench, TableMiss
 from benchmarks.ablations.dependence import dependence
 from benchmarks.ablations.figures import draw
 from benchmarks.ablations.replay import Link, order_of, replay_chain
-from benchmarks.ablations.report import BEGIN, END, put_into
+from benchmarks.ablations.report import BEGIN, END, markdown, put_into
 from benchmarks.ablations.statistics import MODES, summary
 from benchmarks.plans.table import KernelRow, Table, TaskRow, operator_task
 from htam_agent.memory.modes import MemoryMode
@@ -71,13 +71,14 @@ def test_the_command_reports_every_mode_and_draws(tmp_path: Path) -> None:
     document = tmp_path / "memory.md"
     document.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     put_into(document, result, "ablation-cpu.svg")
-    written = document.read_text(encoding="utf-8")
-    assert written.startswith(f"before\n{BEGIN}\n")
-    assert written.endswith(f"{END}\nafter\n")
-    assert "| random | 100.0% |" in written
-    assert "old" not in written
+    text = document.read_text(encoding="utf-8")
+    assert text.startswith(f"before\n{BEGIN}\n")
+    assert text.endswith(f"{END}\nafter\n")
+    assert "| random | 100.0% |" in text
+    assert "| over full | step 1 | step 2 | step 3 |" in text, "every step, not chosen ones"
+    assert "\nold\n" not in text
     put_into(document, result, "ablation-cpu.svg")
-    assert document.read_text(encoding="utf-8") == written
+    assert document.read_text(encoding="utf-8") == text
     with pytest.raises(ValueError, match="does not have the marks"):
         put_into(files[0], result, "ablation-cpu.svg")
 
@@ -85,6 +86,35 @@ def test_the_command_reports_every_mode_and_draws(tmp_path: Path) -> None:
 def link(mode: MemoryMode, task: str, speedup: float | None, place: int = 0, seed: int = 1) -> Link:
     low = None if speedup is None else 0.95 * speedup
     return Link(mode, seed, place, task, [speedup], [low], returned=True)
+
+
+def test_the_report_says_where_a_mode_is_better_and_where_it_is_worse() -> None:
+    links = [
+        Link(mode, 1, 0, task, [first, second], [first, second], returned=True)
+        for mode, (first, second) in {"full": (1.0, 2.0), "no-update": (1.5, 1.0), "random": (1.0, 2.0)}.items()
+        for task in "ab"
+    ]
+    result = {
+        "steps": 2, "chains": 1, "kernels": 1, "device": {"name": "CPU", "threads": 1}, "summary": summary(links, 2),
+        "path_dependence": dependence(made_table(0.0)),
+    }  # fmt: skip
+    text = markdown(result, "figure.svg")
+    assert "- `no-update`: better than `full` at step 1 (1.500); worse than `full` at step 2 (0.500)." in text
+    assert "- `random`: no difference from `full` at any step." in text
+    assert "| no-update | 1.500 [1.500, 1.500] | 0.500 [0.500, 0.500] |" in text
+
+
+def test_an_earlier_result_is_reported_without_a_replay(tmp_path: Path) -> None:
+    result, _ = ablate(TABLE, ["full", "random"], seeds=1, steps=2, processes=1)
+    file, document = tmp_path / "result.json", tmp_path / "memory.md"
+    file.write_text(json.dumps(result), encoding="utf-8")
+    document.write_text(f"{BEGIN}\n{END}\n")
+    publish(written(file), tmp_path, document)
+    assert document.read_text(encoding="utf-8") == f"{BEGIN}\n{markdown(result, 'ablation-cpu.svg')}{END}\n"
+    for wrong in ("{", "[]", '{"schema": "other"}'):
+        file.write_text(wrong, encoding="utf-8")
+        with pytest.raises(SystemExit, match=r"--from"):
+            written(file)
 
 
 def test_means_shares_and_intervals_of_a_known_case() -> None:
