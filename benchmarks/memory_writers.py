@@ -3,9 +3,10 @@
     python benchmarks/memory_writers.py --processes 8 --experiences 500 --killed 2 --way both --out FILE
 
 Each process stores its experiences one by one and says so after each; the killed ones die by SIGKILL at a random point
-(drawn from --seed) and are started again from their first experience, as a run that is resumed writes its records
-again. Then a fresh process opens the memory. It fails (exit 1) unless every acknowledged record is found, none twice,
-and Chroma's own index has the vector of each. `embedded`: one folder and its lock; `server`: `chroma run` on loopback.
+(drawn from --seed) and are started again after the last experience that they acknowledged, so that nothing that a kill
+lost is written again. A fresh process opens the memory after each kill, and one at the end. It fails (exit 1) unless
+every acknowledged record is found by both, none twice, and Chroma's own index has the vector of each. `embedded`: one
+folder and its lock; `server`: `chroma run` on loopback.
 With the default numbers it takes one to two minutes for each way on two quiet cores.
 """
 
@@ -39,10 +40,10 @@ def main() -> int:
     parser.add_argument("--way", choices=(*WAYS, "both"), default="both")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="Also write the result there.")
-    parser.add_argument("--write", nargs=3, metavar=("PLACE", "NAME", "COUNT"), help=argparse.SUPPRESS)
+    parser.add_argument("--write", nargs=4, metavar=("PLACE", "NAME", "FIRST", "COUNT"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.write:
-        write(given.write[0], given.write[1], int(given.write[2]))
+        write(given.write[0], given.write[1], int(given.write[2]), int(given.write[3]))
         return 0
     ways = WAYS if given.way == "both" else (given.way,)
     found: dict[str, object] = {
@@ -70,16 +71,16 @@ def is_sound(result: object) -> bool:
     return whole and not result["lost"] and not result["doubled"]
 
 
-def write(place: str, name: str, count: int) -> None:
-    """Store `count` experiences one by one, and print the id of each when it is durable."""
+def write(place: str, name: str, first: int, count: int) -> None:
+    """Store the experiences from `first` up to `count` one by one, and print the id of each when it is durable."""
     from benchmarks.memory_latency import experience
     from htam_agent.memory.store import MemoryStore
 
     url = place if place.startswith("http") else None
     draw = random.Random(name)
-    with MemoryStore.open(None if url else Path(place), url, wait_seconds=600.0) as store:
+    with MemoryStore.open(None if url else Path(place), url) as store:
         strategies, directions = list(store.strategies.values()), sorted(store.directions)
-        for number in range(count):
+        for number in range(first, count):
             record = experience(number, draw, strategies, directions)
             identifier = f"{name}:{number}:0:0"
             store.add_experience(record.model_copy(update={"id": identifier, "run": name}))
@@ -87,13 +88,15 @@ def write(place: str, name: str, count: int) -> None:
 
 
 class Writer:
-    """One process, killed after it acknowledged `fatal` records (None: never), and then started again."""
+    """One process, killed after it acknowledged `fatal` records (None: never), and then started again where it was."""
 
     def __init__(self, place: str, name: str, count: int, fatal: int | None) -> None:
-        self.command = [sys.executable, str(Path(__file__)), "--write", place, name, str(count)]
+        self.place, self.name, self.count = place, name, count
         self.fatal = fatal
         self.acknowledged: set[str] = set()
         self.deaths = 0
+        self.lost: set[str] = set()
+        """Acknowledged, and not found by a process that opened the memory directly after the kill."""
         self.failed = ""
         self.thread = threading.Thread(target=self._run)
         self.thread.start()
@@ -101,8 +104,13 @@ class Writer:
     def _run(self) -> None:
         fatal = self.fatal
         while True:
+            first = str(len(self.acknowledged))
             process = subprocess.Popen(
-                self.command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
+                [sys.executable, str(Path(__file__)), "--write", self.place, self.name, first, str(self.count)],
+                stdout=subprocess.PIPE,
+                text=True,
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
             )
             assert process.stdout is not None
             count = 0
@@ -119,6 +127,11 @@ class Writer:
                 self.failed = f"exit code {code}" if code else ""
                 return
             self.deaths += 1
+            try:
+                self.lost |= self.acknowledged - set(look(self.place, vectors=False)[0])
+            except subprocess.CalledProcessError as error:
+                self.failed = f"the memory cannot be opened after the kill: {error.stderr.decode()[-400:]}"
+                return
             fatal = None
 
 
@@ -133,10 +146,8 @@ def trial(way: str, processes: int, experiences: int, killed: int, seed: int) ->
             writer.thread.join()
         seconds = time.perf_counter() - started
         said = set().union(*(writer.acknowledged for writer in writers))
-        command = [sys.executable, "-c", CHECK, place]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        seen = json.loads(subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True).stdout)
-    names: list[str] = seen["names"]
+        names, with_vector = look(place)
+        lost = (said - set(names)).union(*(writer.lost for writer in writers))
     return {
         "processes": processes,
         "experiences_each": experiences,
@@ -145,12 +156,21 @@ def trial(way: str, processes: int, experiences: int, killed: int, seed: int) ->
         "acknowledged": len(said),
         "expected": processes * experiences,
         "stored": len(names),
-        "lost": sorted(said - set(names)),
+        "lost": sorted(lost),
         "doubled": len(names) - len(set(names)),
-        "with_vector": seen["with_vector"],
+        "with_vector": with_vector,
         "seconds": round(seconds, 2),
         "writes_per_second": round(processes * experiences / seconds, 1),
     }
+
+
+def look(place: str, *, vectors: bool = True) -> tuple[list[str], int]:
+    """The ids that a fresh process finds, and how many of them have a vector in Chroma's index; not `vectors`: 0, while
+    others write, since Chroma is then asked without the lock."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", CHECK, place, "vectors" if vectors else ""]
+    seen = json.loads(subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True).stdout)
+    return seen["names"], seen["with_vector"]
 
 
 CHECK = """
@@ -163,6 +183,9 @@ place = sys.argv[1]
 url = urlsplit(place) if place.startswith("http") else None
 with MemoryStore.open(None if url else Path(place), place if url else None) as store:
     names = [record.id for record in store.experiences]
+if not sys.argv[2]:
+    print(json.dumps({"names": names, "with_vector": 0}))
+    sys.exit()
 client = chromadb.HttpClient(url.hostname, url.port) if url else chromadb.PersistentClient(place)
 collection = client.get_collection("htam-experiences", embedding_function=None)
 found = 0
