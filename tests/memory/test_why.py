@@ -62,6 +62,7 @@ def test_it_is_the_state_of_a_runs_first_step() -> None:
             features=features_of(operator),
             bench=SimpleNamespace(device=device),
             folder=SimpleNamespace(key="run-0"),
+            seed=5,
         ),
     )
     plan = coder.initial_plan(operator, "cuda")
