@@ -197,6 +197,8 @@ class RunResult(Record):
     verdict: Verdict
     stage: Stage
     reason: Text = ""
+    infrastructure: bool = False
+    """Whether harness, task, disk or machine failed beside the candidate: the verdict says nothing about the kernel."""
     difference: Difference | None = None
     """Where and how a wrong output differs, on the first inputs on which one did; null where it is not that."""
     protocols: dict[Protocol, Verdict] = Field(default_factory=dict)

@@ -386,6 +386,7 @@ def _quarantined(bench: Bench, stage: Stage, reason: str) -> RunResult:
         verdict="quarantined",
         stage=stage,
         reason=reason,
+        infrastructure=True,
         protocols=verdicts,
         checks=[Check(name=stage, passed=False, detail=reason)],
     )

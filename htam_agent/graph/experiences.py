@@ -51,7 +51,8 @@ def remember(state: State, context: Context, session: Session, candidates: list[
 
 
 def judged_attempts(session: Session, candidate: Candidate) -> list[Judged]:
-    """The candidate's attempts that follow a strategy and were built or judged, in order."""
+    """The candidate's attempts that follow a strategy and were built or judged, in order; none under which harness or
+    machine failed."""
     numbers = range(candidate.attempt + 1)
     found = (_judged(session, candidate.step, candidate.index, number) for number in numbers)
     return [attempt for attempt in found if attempt is not None]
@@ -69,7 +70,8 @@ def _judged(session: Session, step: int, index: int, number: int) -> Judged | No
     seconds = built.seconds + (code.seconds if code.prompt_tokens else 0.0)
     if not built.ok:
         return Judged(number, code, "failed", built.reason or "does not build", None, seconds, cause_of_build(built))
-    if ran is None:
+    # Another machine's answer may say that it failed itself, which is no fact about a strategy.
+    if ran is None or ran.infrastructure:
         return None
     cause = "unknown" if ran.verdict == "correct" else cause_of_run(ran)
     return Judged(number, code, ran.verdict, ran.reason, ran.speedup.best, seconds + ran.seconds, cause)

@@ -201,6 +201,7 @@ def test_what_fails_under_one_file_ends_no_other(
     assert [result.verdict for result in results] == verdicts
     assert reason in results[0].reason
     assert set(results[0].protocols.values()) == {"quarantined"}
+    assert [result.infrastructure for result in results] == [verdict == "quarantined" for verdict in verdicts]
 
 
 def test_a_reference_killed_for_memory_is_the_machines_fault(

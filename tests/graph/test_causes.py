@@ -6,12 +6,22 @@ import json
 import re
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
 
 from htam_agent.api import optimize
+from htam_agent.coding.base import Code
+from htam_agent.graph.context import Session
+from htam_agent.graph.experiences import judged_attempts
+from htam_agent.graph.state import Candidate
 from htam_agent.memory.pitfalls import WORDS
 from htam_agent.memory.store import MemoryStore
+from htam_agent.runs.folder import RunFolder
 from htam_agent.services import open_memory
 from htam_agent.settings import Settings
+from htam_agent.verdict import CompileResult, RunResult
 from tests.support.endpoint import Reply, ScriptedEndpoint, completion, scripted
 from tests.support.instant import TASK, answer, settings_of
 from tests.support.memory import DEVICE, experience
@@ -70,3 +80,18 @@ def test_a_strategy_that_the_best_kernel_was_made_with_is_not_offered_to_a_model
     assert [step.improved for step in result.steps] == [True] * 4
     assert isinstance(server, Following)
     assert server.again == [], server.followed
+
+
+@pytest.mark.parametrize("infrastructure", [True, False])
+def test_a_fault_of_harness_or_machine_teaches_nothing(tmp_path: Path, infrastructure: bool) -> None:
+    folder = RunFolder(tmp_path / "run")
+    place = folder.candidate(1, 0, 0).relative_to(folder.root)
+    folder.write(f"{place}/code.json", Code(source="kernel", strategy="wide-loads"))
+    folder.write(f"{place}/compile.json", CompileResult(ok=True, backend="cpp", folder=""))
+    folder.write(
+        f"{place}/run.json",
+        RunResult(verdict="quarantined", stage="run", reason="the harness failed", infrastructure=infrastructure),
+    )
+    session = cast(Session, SimpleNamespace(folder=folder))
+    found = judged_attempts(session, Candidate(step=1, index=0))
+    assert [attempt.verdict for attempt in found] == ([] if infrastructure else ["quarantined"])
