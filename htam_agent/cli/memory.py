@@ -11,6 +11,7 @@ from htam_agent.cli import memory_changes
 from htam_agent.cli.memory_store import opened
 from htam_agent.cli.options import BackendOption, JsonOption, MemoryOption, PrecisionOption
 from htam_agent.cli.output import print_json
+from htam_agent.plain_text import plain_line, plain_whole
 
 memory_app = typer.Typer(
     name="memory", help="The memory: what it knows, what it learned, and what becomes of it.", no_args_is_help=True
@@ -59,7 +60,9 @@ def list_command(
         print_json(found.model_dump_json(by_alias=True))
         return 0
     for line in found.records:
-        typer.echo(f"{line.kind[:-1] if line.kind != 'strategies' else 'strategy':<11} {line.id:<44} {line.summary}")
+        kind_word = line.kind[:-1] if line.kind != "strategies" else "strategy"
+        # Packs bring others' words, which may hold sequences of a terminal.
+        typer.echo(f"{kind_word:<11} {plain_line(line.id):<44} {plain_line(line.summary)}")
     return 0
 
 
@@ -136,7 +139,7 @@ def why_command(
         print_json(found.model_dump_json(by_alias=True))
         return 0
     for line in in_words(found):
-        typer.echo(line)
+        typer.echo(plain_whole(line))
     return 0
 
 

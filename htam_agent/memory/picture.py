@@ -13,6 +13,7 @@ from htam_agent.memory.graph_facts import GraphFacts, Measured, StrategyFacts, T
 from htam_agent.memory.graph_layout import CENTRE, HEIGHT, WIDTH, Layout, Point, laid_out
 from htam_agent.memory.model import START
 from htam_agent.memory.view import mermaid
+from htam_agent.plain_text import plain_line
 
 Colour: TypeAlias = str | tuple[float, float, float, float]
 
@@ -71,8 +72,9 @@ def draw(facts: GraphFacts, path: Path) -> None:
             "Install the extra: pip install 'htam_agent[plot]'; or give a file ending in .mmd, for Mermaid.",
             "extra-missing",
         ) from error
-    # The identifiers in an SVG are hashes; with a fixed salt the same graph gives the same file.
-    with mpl.rc_context({"svg.hashsalt": "htam", "font.family": "DejaVu Sans"}):
+    # The identifiers in an SVG are hashes; with a fixed salt the same graph gives the same file. Titles may come from
+    # others' packs: a dollar sign in one is no formula.
+    with mpl.rc_context({"svg.hashsalt": "htam", "font.family": "DejaVu Sans", "text.parse_math": False}):
         figure = Figure(figsize=(WIDTH, HEIGHT), facecolor=PAPER)
         _Drawing(figure, facts).draw()
         if path.suffix.lower() == ".svg":
@@ -96,7 +98,7 @@ class _Drawing:
 
         self.facts = facts
         self.layout: Layout = laid_out(facts)
-        self.titles = {one.id: one.title for one in facts.directions} | {START: "start"}
+        self.titles = {one.id: plain_line(one.title) for one in facts.directions} | {START: "start"}
         self.axes: Axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
         self.axes.set_xlim(0, WIDTH)
         self.axes.set_ylim(0, HEIGHT)
@@ -189,7 +191,9 @@ class _Drawing:
             centre, radius = self.layout.centres[one.id], self.layout.radii[one.id]
             fill = self._colour(one.measured) if one.measured.steps else "#e8eef5"
             self.axes.add_patch(Circle(centre, radius, facecolor=fill, edgecolor=INK, linewidth=1.3, zorder=5))
-            title = one.title.replace(" ", "\n").replace("Numerical\nformulation", "Numerical\nformu-\nlation")
+            title = (
+                self.titles[one.id].replace(" ", "\n").replace("Numerical\nformulation", "Numerical\nformu-\nlation")
+            )
             title = title.replace("Synchronization", "Synchro-\nnization").replace("throughput", "through-\nput")
             steps = f"\n{one.measured.steps} steps" if one.measured.steps else ""
             self.axes.text(*centre, title + steps, fontsize=8.2, color=INK, ha="center", va="center", zorder=6)

@@ -10,6 +10,7 @@ from htam_agent.errors import StoreError
 from htam_agent.memory.graph_facts import GraphFacts
 from htam_agent.memory.model import START, Direction, Experience, Strategy, Transition
 from htam_agent.memory.records import KINDS, Kind, MemoryRecord
+from htam_agent.plain_text import plain_line
 from htam_agent.words import Backend, Record
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def mermaid(facts: GraphFacts) -> str:
     prior, and with the measured mean share where there is one (thick edges)."""
     owned = [strategy.direction for strategy in facts.strategies]
     lines = ["flowchart LR", f"    {START}([start])"]
-    lines += [f'    {one.id}["{one.title}<br/>{owned.count(one.id)} strategies"]' for one in facts.directions]
+    lines += [f'    {one.id}["{_label(one.title)}<br/>{owned.count(one.id)} strategies"]' for one in facts.directions]
     for edge in facts.transitions:
         told = [f"{edge.prior:.2f}"] if edge.prior is not None else []
         if edge.measured.share is not None:
@@ -121,6 +122,11 @@ def mermaid(facts: GraphFacts) -> str:
         arrow = "==>" if edge.measured.steps else "-->"
         lines.append(f'    {edge.source} {arrow}|"{", ".join(told)}"| {edge.target}')
     return "\n".join(lines) + "\n"
+
+
+def _label(text: str) -> str:
+    """Text inside a quoted label: Mermaid's own entities for what would end the label or be read as HTML."""
+    return "".join(f"#{ord(sign)};" if sign in '"<>&#`' else sign for sign in plain_line(text))
 
 
 def _line(kind: Kind, record: MemoryRecord) -> MemoryLine:

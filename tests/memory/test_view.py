@@ -15,7 +15,7 @@ from htam_agent.errors import StoreError, UsageError
 from htam_agent.memory.seeding import load_seed
 from htam_agent.memory.store import MemoryStore
 from htam_agent.memory.view import MemoryDrawing, MemoryList, MemoryShown, MemoryStats
-from tests.support.memory import experience
+from tests.support.memory import DIRECTIONS, experience
 
 
 @pytest.fixture(scope="module")
@@ -130,3 +130,22 @@ def test_the_drawing_has_every_direction_transition_and_measurement(folder: Path
     assert len([line for line in lines if "-->" in line or "==>" in line]) == len(seed.transitions)
     assert '    start ==>|"0.30, measured +0.50 (1)"| memory-access' in lines
     assert '    memory-access ==>|"0.14, measured -0.10 (1)"| cache-policy' in lines
+
+
+def test_words_from_a_pack_reach_no_terminal_and_break_no_picture(tmp_path: Path) -> None:
+    title = 'Bad"] \x1b[31m<b>$\\frac{$'
+    bad = DIRECTIONS[0].model_copy(
+        update={"id": "bad", "title": title, "intent": "Red \x1b]0;mine\x07words", "provenance": "user"}
+    )
+    memory = tmp_path / "memory"
+    with MemoryStore.open(memory) as store:
+        store.put("directions", {bad.id: bad})
+    listed = ask(memory, "list")
+    assert "\x1b" not in listed
+    assert "Red words" in listed
+    drawn = ask(memory, "graph")
+    assert 'bad["Bad#34;] #60;b#62;$\\frac{$<br/>0 strategies"]' in drawn
+    pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
+    for name in ("a.svg", "a.png"):
+        ask(memory, "graph", "--out", str(tmp_path / name))
+    assert "\x1b" not in (tmp_path / "a.svg").read_text()
