@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from htam_agent.memory.store import MemoryStore
 
 SCHEMA: Literal["htam.memory-pack/1"] = "htam.memory-pack/1"
+START_OF_PACK = b'{"schema":"htam.memory-pack/'
+"""Of every version: the header's first key."""
 
 
 class PackHeader(Record):
@@ -60,8 +62,9 @@ class PackLine(Record):
 def write_pack(store: MemoryStore, path: Path, kinds: Sequence[Kind] = KINDS, *, seed: bool = False) -> PackHeader:
     """Writes the records of these kinds to `path`; `seed`: those of the seed too. The file appears whole or not at all.
 
-    Raises StoreError when the file cannot be written.
+    Raises StoreError when the file cannot be written, or holds something that is no pack.
     """
+    _check_target(path)
     chosen = {kind: [one for one in store.records(kind) if seed or not _of_seed(one)] for kind in kinds}
     lines = [
         json.dumps({"kind": kind, "record": record.model_dump(mode="json")}, separators=(",", ":"), allow_nan=False)
@@ -88,6 +91,25 @@ def write_pack(store: MemoryStore, path: Path, kinds: Sequence[Kind] = KINDS, *,
             part.unlink(missing_ok=True)
         raise unwritable("pack", path, error) from error
     return header
+
+
+def _check_target(path: Path) -> None:
+    """Only an older pack or an empty file is written over. Raises StoreError."""
+    try:
+        if not path.exists():
+            return
+        if path.is_file():
+            with path.open("rb") as file:
+                start = file.read(len(START_OF_PACK))
+            if start in (b"", START_OF_PACK):
+                return
+    except OSError as error:
+        raise unwritable("pack", path, error) from error
+    raise _error(
+        f"{str(path)!r} is there and is no pack; it was left as it is.",
+        "Give another path, or move what is there away.",
+        "memory-pack-target",
+    )
 
 
 def read_pack(path: Path) -> tuple[PackHeader, dict[Kind, list[MemoryRecord]]]:

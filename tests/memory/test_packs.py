@@ -301,3 +301,19 @@ def test_what_is_no_other_memory(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no memory and no pack"):
         read_memory(str(tmp_path / "nothing"), 1.0)
     assert not (tmp_path / "nothing").exists()
+
+
+def test_an_export_writes_over_packs_only(tmp_path: Path, store: MemoryStore) -> None:
+    target = tmp_path / "pack.jsonl"
+    target.touch()
+    for _ in range(2):
+        write_pack(store, target)
+        read_pack(target)
+    target.write_text("import torch\n")
+    for wrong in (target, tmp_path):
+        with pytest.raises(StoreError, match="is no pack") as caught:
+            write_pack(store, wrong)
+        assert caught.value.code == "memory-pack-target"
+        assert caught.value.remedy
+    assert target.read_text() == "import torch\n"
+    assert [path for path in tmp_path.iterdir() if path.suffix == ".part"] == []
