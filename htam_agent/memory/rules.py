@@ -30,8 +30,16 @@ def by_id(records: Iterable[T]) -> dict[str, T]:
 
 
 def check_experience(record: Experience, directions: Mapping[str, Direction]) -> None:
-    """Raises StoreError for an unknown direction or a time that is not a positive, finite number."""
+    """Raises StoreError for an unknown direction, for a path with other than one outcome a step (or none at all), and
+    for a time that is not a positive, finite number."""
     _check_direction(record, record.direction, directions)
+    if len(record.prefix_outcomes) not in (0, len(record.prefix)):
+        raise StoreError(
+            f"The experience {record.id!r} has {len(record.prefix_outcomes)} outcomes for the {len(record.prefix)} "
+            "steps of its path; nothing was stored.",
+            "Give one for each step, oldest first, or none.",
+            "memory-invalid",
+        )
     try:
         share_closed(record.time_before_ms, record.time_after_ms, record.floor_ms)
     except ValueError as error:

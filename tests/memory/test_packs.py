@@ -223,6 +223,9 @@ def test_a_long_write_lets_others_in_between(
           "record": experience("bad:1:0", "wide", "any").model_dump()
           | {"prefix": ["wide"], "prefix_outcomes": [float("-inf")]}}, "bad:1:0"),
         ({"kind": "experiences",
+          "record": experience("bad:1:0", "wide", "wide-loads").model_dump()
+          | {"prefix": ["wide"], "prefix_outcomes": [0.1, 0.2]}}, "2 outcomes for the 1 steps"),
+        ({"kind": "experiences",
           "record": experience("bad:1:0", "wide", "any").model_dump()
           | {"features": features().model_dump() | {"arithmetic_intensity": float("inf")}}}, "bad:1:0"),
     ],
