@@ -114,6 +114,11 @@ def test_the_judge_says_where_a_real_kernel_is_wrong(
     result = judge(candidate(kernel=kernel))
     assert result.verdict == "wrong"
     assert result.difference is not None
+    if (
+        pattern == "unwritten" and result.difference.pattern == "unstable"
+    ):  # the allocator gave memory that was not filled
+        assert "called again on the same inputs" in result.difference.words()
+        return
     assert result.difference.pattern == pattern, result.difference
     assert said in result.difference.words()
     assert result.difference.trial == "x1 #1"
