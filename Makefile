@@ -16,7 +16,7 @@ DEMO := examples/gelu_layernorm.py
 help:
 	@echo "make demo      set up .venv and optimise a shipped operator"
 	@echo "make test      set up .venv and run the tests"
-	@echo "make test-all  the slow tests too (test-slow: the slow ones alone)"
+	@echo "make test-all  every test: the slow ones (test-slow: those alone) and all rows of the large tables"
 	@echo "make gpu       on a CUDA machine: demo and GPU tests, or the benchmark with KERNELBENCH=DIR"
 	@echo "make gpu-test  the GPU tests alone: verdicts, cheats and their honest twins, kernels, deep checks"
 	@echo "make lint      ruff and mypy"
@@ -41,7 +41,7 @@ test-slow: python
 
 test-all: python
 	@$(PYTHON) scripts/setup_environment.py --for dev
-	$(BIN)/python -m pytest -m "slow or not slow" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "slow or exhaustive or not slow" $(PYTEST_ARGS)
 
 lint: python
 	@$(PYTHON) scripts/setup_environment.py --for dev

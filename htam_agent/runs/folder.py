@@ -121,7 +121,7 @@ class RunFolder:
         Raises RunError when run.json is gone or corrupt.
         """
         manifest = self.manifest()
-        told = f"{manifest.created}\0{manifest.task.id}\0{manifest.options.seed}"
+        told = f"{self.root.resolve()}\0{manifest.created}\0{manifest.task.id}\0{manifest.options.seed}"
         return f"{self.root.name}-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
 
     def scratch(self) -> Path:

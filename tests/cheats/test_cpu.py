@@ -32,6 +32,18 @@ def quick(rows: list[Case]) -> set[str]:
 
 
 QUICK = quick(CASES)
+
+
+def second(rows: list[Case]) -> set[str]:
+    """The slow rows that continuous integration runs: of each id the next cheat and the next twin."""
+    chosen: dict[tuple[str, bool], str] = {}
+    for row in rows:
+        if row.key not in QUICK:
+            chosen.setdefault((row.id, row.twin), row.key)
+    return set(chosen.values())
+
+
+SECOND = second(CASES)
 KNOWN_MISSES = {
     "S8 cached by eight elements": "a call of 7 us that should take 12: below what the outer clock can prove "
     "(THREAT_MODEL.md, what is not defended)"
@@ -40,8 +52,14 @@ KNOWN_MISSES = {
 
 
 def marked(rows: list[Case]) -> list[object]:
-    """Rows as parameters, the slow ones marked."""
-    return [pytest.param(row, id=row.key, marks=[] if row.key in QUICK else [pytest.mark.slow]) for row in rows]
+    """Rows as parameters, each with the mark of the suite that runs it."""
+    return [pytest.param(row, id=row.key, marks=_marks(row)) for row in rows]
+
+
+def _marks(row: Case) -> list[pytest.MarkDecorator]:
+    if row.key in QUICK:
+        return []
+    return [pytest.mark.slow if row.key in SECOND else pytest.mark.exhaustive]
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +162,7 @@ def shown_to_the_naive() -> list[Case]:
     return list(first.values())
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.key) for case in shown_to_the_naive()])
 def test_a_naive_evaluator_believes_the_cheat(naive: Naive, case: Case, tmp_path: Path) -> None:
     """So the file is a working cheat, and not one that fails since it is broken."""

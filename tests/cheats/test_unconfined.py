@@ -21,7 +21,7 @@ NOT_SHOWN = {
 }
 ATTACKS = [case for case in cases("cpp") if case.id in ("H4", "H5", "H6") and not case.twin]
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 
 
 @pytest.fixture(scope="module")

@@ -113,7 +113,7 @@ def test_builds_run_side_by_side_and_a_measurement_alone() -> None:
 INSTANT = {"HTAM_TOOLS": '{"evaluator": "benchmarks.instant_evaluator:InstantBench"}'}
 
 
-OTHERS = [pytest.param(node, 1, marks=pytest.mark.slow) for node in ("generate", "compile", "run")]
+OTHERS = [pytest.param(node, 1, marks=pytest.mark.exhaustive) for node in ("generate", "compile", "run")]
 
 
 @pytest.mark.parametrize(("node", "visit"), [("generate", 2), *OTHERS])

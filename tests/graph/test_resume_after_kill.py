@@ -16,7 +16,7 @@ from tests.support.command import ROOT, clean_environment, htam
 
 TASK = ROOT / "tests" / "tasks" / "pointwise_chain.py"
 STEPS = 2
-FAST = ("learn",)
+FAST, SLOW = ("learn",), ("prepare", "generate", "run", "finish")
 NODES = (
     "prepare",
     "select_direction",
@@ -79,7 +79,13 @@ def left_over(run: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("node", [pytest.param(node, marks=() if node in FAST else pytest.mark.slow) for node in NODES])
+def _marks(node: str) -> list[pytest.MarkDecorator]:
+    if node in FAST:
+        return []
+    return [pytest.mark.slow if node in SLOW else pytest.mark.exhaustive]
+
+
+@pytest.mark.parametrize("node", [pytest.param(node, marks=_marks(node)) for node in NODES])
 def test_a_killed_run_goes_on_exactly(node: str, tmp_path: Path) -> None:
     visit = 1  # a fast first kernel may end the run at the floor, so a second visit is not certain
     run = killed_at(node, visit, tmp_path)

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from htam_agent.coding.plan import PlanEdit
 from htam_agent.errors import StoreError
 from htam_agent.memory.model import Preconditions, Strategy
 from htam_agent.memory.seeding import load_seed
@@ -79,7 +78,7 @@ def test_a_wrong_cuda_block_does_not_build_without_a_gpu(trial: Trial) -> None:
 
 def test_a_strategy_that_needs_another_plan_is_tried_after_one_that_makes_it(trial: Trial) -> None:
     needs = Preconditions(plan_staging=["shared"], reductions_min=1)
-    assert trial.outcome(own("mine", slot=None, block="", edit=PlanEdit(unroll=2), preconditions=needs)) == ""
+    assert trial.outcome(own("mine", preconditions=needs)) == ""
 
 
 def test_a_wrong_strategy_leaves_the_memory_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
