@@ -24,8 +24,8 @@ show. The kernel of the operating system counts for how long a thread was ready 
 read by this process); that long a block may take more, as far as the reference's own blocks beside it waited too
 (half as much again, and a twentieth): a candidate cannot excuse itself by a load that only it has. What remains of the
 reference's own two clocks is the `strain` of the machine, and is allowed for too. On a machine whose load holds the
-reference up as well (a fifth of its time, or a third more than its own clock says) the outer time is taken where the
-clocks part: teams of threads that wait for each other suffer more than the reference may. And where only the strain
+reference up as well (a fifteenth of its time, or a tenth more than its own clock says) the outer time is taken where
+the clocks part: teams of threads that wait for each other suffer more than the reference may. And where only the strain
 lets a claim stand, the outer time is taken as well: the load excuses a difference, it does not make the claim true. A
 lie gains nothing then.
 """
@@ -48,7 +48,7 @@ LEAST_MS = {"cpu": 100.0, "cuda": 100.0}
 """A block that proves something takes this long."""
 BLOCKS, MORE_BLOCKS = {"cpu": 3, "cuda": 2}, 2
 """Long blocks of an evaluation; so many more before a claim counts as refuted."""
-BUSY_WAIT, BUSY_STRAIN, BUSY_TIMES = 0.35, 1.3, 100.0
+BUSY_WAIT, BUSY_STRAIN, BUSY_TIMES = 0.15, 1.1, 100.0
 """A processor that is busy with others' work, and how many times a claim its outer clock may see and is taken."""
 GAP_MS = 0.012
 """A call that itself waits for the device leaves it idle until the next flush has been launched: a gap of this order is

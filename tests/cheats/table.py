@@ -223,15 +223,18 @@ def outcome(
         return "refused"
     if case.truth is not None and result.verdict == "correct" and case.truth(result, honest):
         return "defused"
-    if result.verdict == "correct" and _time_of_new_values(result):
+    if result.verdict == "correct" and _another_time_taken(result):
         return "defused"
     return "missed"
 
 
-def _time_of_new_values(result: RunResult) -> bool:
-    """Whether, on a busy processor, the time of calls on new values was taken: what is kept from call to call then
-    gains nothing."""
-    return any(check.name == "clock" and "calls on new values took" in check.detail for check in result.checks)
+TAKEN = ("calls on new values took", "the outer one's time is taken")
+
+
+def _another_time_taken(result: RunResult) -> bool:
+    """Whether, on a busy processor, the time of calls on new values or that of the outer clock was taken: what is kept
+    from call to call, or claimed, then gains nothing."""
+    return any(check.name == "clock" and any(words in check.detail for words in TAKEN) for check in result.checks)
 
 
 def explain(result: RunResult) -> str:
