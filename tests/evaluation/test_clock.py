@@ -137,7 +137,9 @@ def test_a_result_says_what_was_timed_and_how(judge: Judge, bench: Bench) -> Non
     assert result.device_ms is not None
     assert result.call_ms is not None
     assert result.device_ms.candidate == result.times_ms.candidate
-    assert 0.5 < result.call_ms.candidate / result.device_ms.candidate < 3.0
+    assert 0.1 < result.call_ms.candidate / result.device_ms.candidate < 30.0, (
+        "the same unit; a busy machine holds calls up"
+    )
     assert result.launch_bound is None, "nothing is launched on a processor"
     assert result.graph_ms is None
     assert result.gpu_before is None
