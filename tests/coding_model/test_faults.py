@@ -192,7 +192,7 @@ def test_a_gateways_error_in_a_whole_answer_is_told_by_its_code(code: int | str)
     assert caught.value.code == "model-key"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_an_answer_after_90_seconds_is_waited_for() -> None:
     late = answer("1.5")
     late.delay = 90.0
